@@ -1,0 +1,80 @@
+"""Labels, annotations, finalizers, taints and field managers: every mark that this product leaves or reads.
+
+A mark of ours is recognisable by its prefix, so that only our own are ever removed (guarantee S7).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "infra.homecluster.dev"
+_OPERATION: Final = "homelab-autoscaler.dev"
+
+# --- labels ---------------------------------------------------------------------------------------------------
+LABEL_GROUP: Final = f"{GROUP}/group"
+"""On a slot: the Group (pool) that it belongs to. Also stamped on claims, Jobs and the machine's node."""
+LABEL_NODE: Final = f"{GROUP}/node"
+"""On claims and Jobs: the slot's name (shortened if too long for a label). For people; never used to decide."""
+LABEL_NODECLAIM: Final = f"{GROUP}/nodeclaim"
+"""On Jobs: the claim that asked for the operation. For people; never used to decide."""
+LABEL_JOB_TYPE: Final = "type"
+"""On Jobs: `startup`, `shutdown` or `reclaim`."""
+LABEL_LEADER: Final = f"{GROUP}/leader"
+"""On the manager's pod that leads; the provider's Service selects it."""
+
+JOB_TYPE_STARTUP: Final = "startup"
+JOB_TYPE_SHUTDOWN: Final = "shutdown"
+JOB_TYPE_RECLAIM: Final = "reclaim"
+
+# --- finalizers -----------------------------------------------------------------------------------------------
+FINALIZER_SLOT: Final = f"{GROUP}/slot"
+FINALIZER_GROUP: Final = f"{GROUP}/group"
+FINALIZER_MACHINE: Final = f"{GROUP}/machine"
+"""On a claim from the moment its boot is committed: the machine may be on, and the reversal must run."""
+FINALIZER_RECLAIM: Final = f"{GROUP}/reclaim"
+
+# --- annotations on slots -------------------------------------------------------------------------------------
+ANNOTATION_LOCK: Final = f"{_OPERATION}/operation-lock"
+"""`scale-up` or `scale-down`: the operation that owns the slot."""
+ANNOTATION_LOCK_OWNER: Final = f"{_OPERATION}/lock-owner"
+"""`<identity>/<leaseTransitions>` of the manager process that took the lock."""
+ANNOTATION_LOCK_TIMESTAMP: Final = f"{_OPERATION}/lock-timestamp"
+ANNOTATION_LOCK_TIMEOUT: Final = f"{_OPERATION}/lock-timeout"
+ANNOTATION_SHUTDOWN_SEQ: Final = f"{GROUP}/shutdown-seq"
+"""Number of the slot's next shutdown Job name; grows with every shutdown that takes the lock."""
+ANNOTATION_SHUTDOWN_LEDGER: Final = f"{GROUP}/shutdown-ledger"
+"""JSON: releases of shutdown Jobs in the last hour, and the attempts of shutdowns without a claim (row 2)."""
+ANNOTATION_RETURN_UNTIL: Final = f"{GROUP}/return-until"
+ANNOTATION_LAST_RECLAIM: Final = f"{GROUP}/last-reclaim"
+ANNOTATION_ABANDON: Final = f"{GROUP}/abandon"
+"""On a slot or claim, by a person: the uid of the claim or slot whose parked delete may end ("may still be on")."""
+
+# --- annotations on claims ------------------------------------------------------------------------------------
+ANNOTATION_END_REASON: Final = f"{GROUP}/end-reason"
+"""Written by whoever deletes a claim; becomes the reason of `completed`. Absent: DeletedByHand."""
+ANNOTATION_ACKNOWLEDGED: Final = f"{GROUP}/acknowledged"
+"""The autoscaler has asked to delete this failed instance: it is not listed any more."""
+
+# --- on corev1 nodes ------------------------------------------------------------------------------------------
+ANNOTATION_CORDONED_BY: Final = f"{GROUP}/cordoned-by"
+"""`drain` or `reclaim`: the cordon is ours. Set with the cordon, and only if the node was schedulable."""
+TAINT_DRAINING: Final = f"{GROUP}/draining"
+TAINT_RECLAIMED: Final = f"{GROUP}/reclaimed"
+TAINT_RETURNING: Final = f"{GROUP}/returning"
+PROVIDER_ID_SCHEME: Final = "homelab://"
+
+# --- of others, which we read ---------------------------------------------------------------------------------
+TAINT_TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
+TAINT_DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
+ANNOTATION_SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+ANNOTATION_FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
+ANNOTATION_RECLAIM_REQUESTED: Final = "5spot.finos.org/reclaim-requested"
+ANNOTATION_RECLAIM_REASON: Final = "5spot.finos.org/reclaim-reason"
+ANNOTATION_RECLAIM_REQUESTED_AT: Final = "5spot.finos.org/reclaim-requested-at"
+ANNOTATION_MIRROR_POD: Final = "kubernetes.io/config.mirror"
+CONTROL_PLANE_LABELS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+NODE_LEASE_NAMESPACE: Final = "kube-node-lease"
+
+FIELD_MANAGER: Final = "homelab-autoscaler"
+DEFAULT_NAMESPACE: Final = "homelab-autoscaler-system"
