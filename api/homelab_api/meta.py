@@ -21,7 +21,9 @@ JsonObject: TypeAlias = dict[str, Any]
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ns|us|µs|ms|h|m|s)")
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"
-QUANTITY_PATTERN = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+QUANTITY_PATTERN = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -32,9 +34,7 @@ def parse_duration(text: str) -> timedelta:
     """
     parts = _DURATION_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(
-            f'duration "{text}" is not understood: write a number with a unit, like "90s" or "12m10s"'
-        )
+        raise ValueError(f'duration "{text}" is not understood: write a number with a unit, like "90s" or "12m10s"')
     return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
 
 
@@ -189,9 +189,7 @@ class KubeObject(KubeModel):
     def to_json(self) -> JsonObject:
         """As KubeModel.to_json, with apiVersion and kind, and without empty metadata."""
         body = super().to_json()
-        metadata = {
-            key: value for key, value in body.get("metadata", {}).items() if value not in ("", {}, [])
-        }
+        metadata = {key: value for key, value in body.get("metadata", {}).items() if value not in ("", {}, [])}
         return {
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,
@@ -199,9 +197,7 @@ class KubeObject(KubeModel):
             "metadata": metadata,
         }
 
-    def owner_reference(
-        self, *, controller: bool = False, block_owner_deletion: bool = False
-    ) -> OwnerReference:
+    def owner_reference(self, *, controller: bool = False, block_owner_deletion: bool = False) -> OwnerReference:
         """A reference to this object for a dependant's metadata."""
         return OwnerReference(
             api_version=self.resource.api_version,
