@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 import aiohttp
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.status import ApiStatusError, failure
 
 MERGE_PATCH = "application/merge-patch+json"

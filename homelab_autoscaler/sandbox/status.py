@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import orjson
+
 from homelab_api.meta import JsonObject
 
 
@@ -197,9 +198,7 @@ def forbidden_field(field: str, message: str) -> Cause:
 def unsupported_value(field: str, value: Any, supported: Iterable[Any]) -> Cause:
     """A field whose value is not one of a list."""
     allowed = ", ".join(go_value(item) for item in supported)
-    return Cause(
-        "FieldValueNotSupported", f"Unsupported value: {go_value(value)}: supported values: {allowed}", field
-    )
+    return Cause("FieldValueNotSupported", f"Unsupported value: {go_value(value)}: supported values: {allowed}", field)
 
 
 def duplicate(field: str, value: Any) -> Cause:

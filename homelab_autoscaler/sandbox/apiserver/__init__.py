@@ -8,9 +8,9 @@ server is not.
 from homelab_autoscaler.sandbox.apiserver.faults import Fault, Faults
 from homelab_autoscaler.sandbox.apiserver.request import User
 from homelab_autoscaler.sandbox.apiserver.server import ApiServer, ApiServerOptions
-from homelab_autoscaler.sandbox.status import ApiStatusError
 from homelab_autoscaler.sandbox.apiserver.transport.local import LocalClient
 from homelab_autoscaler.sandbox.apiserver.writelog import Write, WriteLog
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 __all__ = [
     "ApiServer",

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
-from homelab_autoscaler.sandbox.status import ApiStatusError, details_of, failure, stale
 from homelab_autoscaler.sandbox.apiserver.store import Store
+from homelab_autoscaler.sandbox.status import ApiStatusError, details_of, failure, stale
 
 FaultKind = Literal[
     "latency",

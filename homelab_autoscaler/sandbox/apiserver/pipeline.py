@@ -43,7 +43,6 @@ from homelab_autoscaler.sandbox.status import (
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
-
     from homelab_autoscaler.sandbox.apiserver.faults import Faults
 
 _log = logging.getLogger(__name__)
@@ -55,9 +54,7 @@ _TRUE = {"true", "1", "t", "T", "TRUE", "True"}
 class Pipeline:
     """All handlers of one server, in order."""
 
-    def __init__(
-        self, plane: Plane, authorizer: Authorizer, authenticator: Authenticator, faults: Faults
-    ) -> None:
+    def __init__(self, plane: Plane, authorizer: Authorizer, authenticator: Authenticator, faults: Faults) -> None:
         self._plane = plane
         self._authorizer = authorizer
         self._authenticator = authenticator
@@ -147,9 +144,7 @@ class Pipeline:
         namespace = target.namespace or ""
         if target.group == "" and target.resource == "namespaces" and target.name:
             namespace = target.name
-        asked = Attributes(
-            verb, target.group, target.version, target.resource, target.subresource, namespace, name
-        )
+        asked = Attributes(verb, target.group, target.version, target.resource, target.subresource, namespace, name)
         self._authorizer.check(user, asked)
 
     # Resources
@@ -291,9 +286,7 @@ class Pipeline:
         representation = negotiate(call.request.headers.get("accept", ""))
         body: JsonObject | None = None
         if call.request.body:
-            body = bodies.parse_object(
-                call.request.body, call.request.headers.get("content-type", ""), "DeleteOptions"
-            )
+            body = bodies.parse_object(call.request.body, call.request.headers.get("content-type", ""), "DeleteOptions")
             if body.get("kind", "DeleteOptions") != "DeleteOptions":
                 raise failure(400, "BadRequest", f"the body is a {body['kind']}, not DeleteOptions")
         options = delete_options(call.request, body)
@@ -313,7 +306,9 @@ class Pipeline:
 
     def _documents(self, request: ApiRequest, path: str, user: User) -> ApiResponse:
         if self._authorizer.enabled:
-            self._authorizer.check(user, Attributes("get" if request.method == "GET" else _VERBS[request.method], path=path))
+            self._authorizer.check(
+                user, Attributes("get" if request.method == "GET" else _VERBS[request.method], path=path)
+            )
         if path in {"/readyz", "/livez", "/healthz"}:
             return ApiResponse(200, b"ok", "text/plain; charset=utf-8")
         if request.method not in {"GET", "HEAD"}:
@@ -341,9 +336,7 @@ class Pipeline:
         version = wants_aggregated_discovery(request.headers.get("accept", ""))
         if version:
             response = answer(self._discovery.aggregated(version, core=core), 200)
-            response.content_type = (
-                f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-            )
+            response.content_type = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
             return response
         return answer(self._discovery.api() if core else self._discovery.apis(), 200)
 

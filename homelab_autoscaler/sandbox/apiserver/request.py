@@ -112,7 +112,11 @@ def parse_target(path: str) -> Target | None:
     else:
         return None
     namespace: str | None = None
-    if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in {"status", "finalize"} and len(rest) == 3):
+    if (
+        rest[0] == "namespaces"
+        and len(rest) > 2
+        and not (group == "" and rest[2] in {"status", "finalize"} and len(rest) == 3)
+    ):
         namespace, rest = rest[1], rest[2:]
     if len(rest) > 3 or "" in rest:
         return None

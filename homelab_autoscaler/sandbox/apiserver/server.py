@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.builtin.kinds import builtin_resources
 from homelab_autoscaler.sandbox.apiserver.faults import Faults
 from homelab_autoscaler.sandbox.apiserver.pipeline import Pipeline
@@ -161,4 +160,3 @@ class ApiServer:
             ],
             "current-context": "sandbox",
         }
-

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.store import Change, Key
 
 if TYPE_CHECKING:

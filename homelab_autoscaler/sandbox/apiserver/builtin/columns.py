@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.presentation.ages import age, human
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Column
 
@@ -32,7 +31,9 @@ def _age(body: JsonObject, now: datetime) -> str:
 
 
 AGE = Column("Age", "string", _age, "How long ago the object was created.")
-DEFAULT = (Column("Created At", "date", lambda body, _: body["metadata"].get("creationTimestamp"), "When it was created."),)
+DEFAULT = (
+    Column("Created At", "date", lambda body, _: body["metadata"].get("creationTimestamp"), "When it was created."),
+)
 
 
 def _node_status(body: JsonObject, _now: datetime) -> str:
@@ -118,9 +119,7 @@ def _pod_gates(body: JsonObject, _now: datetime) -> str:
 
 def _job_status(body: JsonObject, _now: datetime) -> str:
     conditions = {
-        item.get("type")
-        for item in (body.get("status") or {}).get("conditions") or []
-        if item.get("status") == "True"
+        item.get("type") for item in (body.get("status") or {}).get("conditions") or [] if item.get("status") == "True"
     }
     for kind, word in (
         ("Complete", "Complete"),
@@ -291,7 +290,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "leases": (_text("Holder", _at("spec.holderIdentity"), "Who holds it."), AGE),
     "configmaps": (_number("Data", _size("data", "binaryData"), "How many entries."), AGE),
-    "secrets": (_text("Type", _at("type"), "What it is for."), _number("Data", _size("data"), "How many entries."), AGE),
+    "secrets": (
+        _text("Type", _at("type"), "What it is for."),
+        _number("Data", _size("data"), "How many entries."),
+        AGE,
+    ),
     "serviceaccounts": (_number("Secrets", lambda body, _: len(body.get("secrets") or []), "Secrets it names."), AGE),
     "namespaces": (_text("Status", _at("status.phase"), "Active or Terminating."), AGE),
     "customresourcedefinitions": DEFAULT,
@@ -337,7 +340,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         _text("External-IP", lambda _body, _now: _NONE, "Its address from outside."),
         _text("Port(s)", _service_ports, "Its ports."),
         AGE,
-        _text("Selector", lambda body, _: ",".join(f"{k}={v}" for k, v in ((body.get("spec") or {}).get("selector") or {}).items()) or _NONE, "Labels of its Pods.", 1),
+        _text(
+            "Selector",
+            lambda body, _: (
+                ",".join(f"{k}={v}" for k, v in ((body.get("spec") or {}).get("selector") or {}).items()) or _NONE
+            ),
+            "Labels of its Pods.",
+            1,
+        ),
     ),
     "priorityclasses": (_number("Value", _at("value", 0), "The priority."), AGE),
     "networkpolicies": (AGE,),

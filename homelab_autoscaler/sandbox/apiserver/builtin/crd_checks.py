@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics.cel import CelError, compiled
 from homelab_autoscaler.sandbox.status import (
     Cause,
@@ -72,14 +71,22 @@ def _schema_problems(schema: JsonObject, path: str, *, root: bool = False) -> It
     kind = schema.get("type", "")
     free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
     if not kind and (root or not free):
-        what = "at the root" if root else "for specified object fields" if "[" in path.rpartition(".")[2] else "for specified array items"
+        what = (
+            "at the root"
+            if root
+            else "for specified object fields"
+            if "[" in path.rpartition(".")[2]
+            else "for specified array items"
+        )
         yield required(f"{path}.type", f"must not be empty {what}")
     elif kind and kind not in _TYPES:
         yield unsupported_value(f"{path}.type", kind, _TYPES)
     elif root and kind != "object":
         yield invalid_value(f"{path}.type", kind, "must be object at the root")
     if schema.get("properties") and isinstance(schema.get("additionalProperties"), dict):
-        yield forbidden_field(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
+        yield forbidden_field(
+            f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive"
+        )
     if schema.get("additionalProperties") is False:
         yield forbidden_field(f"{path}.additionalProperties", "additionalProperties cannot be set to false")
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
@@ -111,7 +118,9 @@ def _rule_problems(rule: JsonObject, path: str) -> Iterator[Cause]:
         except CelError as error:
             first = str(error).partition("\n")[0]
             yield Cause(
-                "FieldValueInvalid", f"Invalid value: {go_value(expression)}: compilation failed: {first}", f"{path}.{key}"
+                "FieldValueInvalid",
+                f"Invalid value: {go_value(expression)}: compilation failed: {first}",
+                f"{path}.{key}",
             )
 
 

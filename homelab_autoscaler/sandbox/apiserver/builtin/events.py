@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics import names
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, invalid_value, required
@@ -126,6 +125,4 @@ def _new_defaults(body: JsonObject) -> None:
         body.setdefault(key, None)
 
 
-NEW = Rules(
-    create_on_update=True, default=_new_defaults, validate=_new_problems, validate_update=_new_update_problems
-)
+NEW = Rules(create_on_update=True, default=_new_defaults, validate=_new_problems, validate_update=_new_update_problems)

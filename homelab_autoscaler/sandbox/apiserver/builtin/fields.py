@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import FieldGetter
 
 

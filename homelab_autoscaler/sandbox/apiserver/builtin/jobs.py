@@ -6,17 +6,13 @@ import copy
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.builtin.pods import default_template_spec, template_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, go_value, invalid_value, required
 
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
 _NAME_LABEL = "batch.kubernetes.io/job-name"
-_NOT_NEGATIVE = (
-    "parallelism completions activeDeadlineSeconds backoffLimit ttlSecondsAfterFinished backoffLimitPerIndex "
-    "maxFailedIndexes"
-).split()
+_NOT_NEGATIVE = ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"]
 _FINISHED = ("Complete", "Failed")
 
 
@@ -72,7 +68,9 @@ def _problems(body: JsonObject) -> list[Cause]:
     if any(labels.get(key) != value for key, value in wanted.items()):
         problems.append(
             invalid_value(
-                "spec.template.metadata.labels", dict(sorted(labels.items())), "`selector` does not match template `labels`"
+                "spec.template.metadata.labels",
+                dict(sorted(labels.items())),
+                "`selector` does not match template `labels`",
             )
         )
     problems += template_problems(template.get("spec") or {}, "spec.template.spec")
@@ -85,7 +83,15 @@ def _problems(body: JsonObject) -> list[Cause]:
 def _update_problems(body: JsonObject, old: JsonObject) -> list[Cause]:
     new_spec, old_spec = body["spec"], old["spec"]
     problems = []
-    for field in ("completions", "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
+    for field in (
+        "completions",
+        "selector",
+        "completionMode",
+        "podFailurePolicy",
+        "backoffLimitPerIndex",
+        "managedBy",
+        "successPolicy",
+    ):
         if new_spec.get(field) != old_spec.get(field):
             problems.append(invalid_value(f"spec.{field}", new_spec.get(field), "field is immutable"))
     new_template, old_template = copy.deepcopy(new_spec["template"]), copy.deepcopy(old_spec["template"])
@@ -159,15 +165,29 @@ def _check_times(body: JsonObject, status: JsonObject, before: JsonObject, probl
         problems.append(required("status.completionTime", "completionTime is required for Complete jobs"))
     if ended and not complete:
         problems.append(
-            invalid_value("status.completionTime", ended, "cannot set completionTime when there is no Complete=True condition")
+            invalid_value(
+                "status.completionTime", ended, "cannot set completionTime when there is no Complete=True condition"
+            )
         )
     if before.get("completionTime") and ended != before["completionTime"] and complete:
-        problems.append(Cause("FieldValueInvalid", f"Invalid value: {go_value(ended)}: field is immutable", "status.completionTime"))
+        problems.append(
+            Cause("FieldValueInvalid", f"Invalid value: {go_value(ended)}: field is immutable", "status.completionTime")
+        )
     started, was = status.get("startTime"), before.get("startTime")
     if was and started != was and not (body["spec"].get("suspend")):
-        text = "field is immutable for unsuspended job once set" if started else "cannot remove startTime for unsuspended job"
+        text = (
+            "field is immutable for unsuspended job once set"
+            if started
+            else "cannot remove startTime for unsuspended job"
+        )
         shown = f"{go_value(started)}: " if started else ""
-        problems.append(Cause("FieldValueInvalid" if started else "FieldValueRequired", f"{'Invalid value: ' if started else 'Required value: '}{shown}{text}", "status.startTime"))
+        problems.append(
+            Cause(
+                "FieldValueInvalid" if started else "FieldValueRequired",
+                f"{'Invalid value: ' if started else 'Required value: '}{shown}{text}",
+                "status.startTime",
+            )
+        )
     if started and ended and ended < started:
         problems.append(invalid_value("status.completionTime", ended, "completionTime cannot be set before startTime"))
 

@@ -66,7 +66,16 @@ _PLAIN_KINDS: list[tuple[str, str, str, str, tuple[str, ...], bool, bool, Rules]
     ("rbac.authorization.k8s.io", "rbac.v1", "Role", "roles", (), True, False, rbac.ROLE),
     ("rbac.authorization.k8s.io", "rbac.v1", "RoleBinding", "rolebindings", (), True, False, rbac.BINDING),
     ("rbac.authorization.k8s.io", "rbac.v1", "ClusterRole", "clusterroles", (), False, False, rbac.ROLE),
-    ("rbac.authorization.k8s.io", "rbac.v1", "ClusterRoleBinding", "clusterrolebindings", (), False, False, rbac.BINDING),
+    (
+        "rbac.authorization.k8s.io",
+        "rbac.v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        (),
+        False,
+        False,
+        rbac.BINDING,
+    ),
     ("networking.k8s.io", "networking.v1", "NetworkPolicy", "networkpolicies", ("netpol",), True, False, _GENERATION),
     ("scheduling.k8s.io", "scheduling.v1", "PriorityClass", "priorityclasses", ("pc",), False, False, _GENERATION),
     (
@@ -130,7 +139,11 @@ def builtin_resources() -> list[Resource]:
                 shape=shape_of(f"{package}.{kind}"),
                 collection="/events" if new_events else f"{group}/{plural}",
                 short_names=short_names,
-                categories=("all",) if plural in _CATEGORY_ALL else ("api-extensions",) if plural.startswith("customres") or plural.startswith("validatingwebhook") else (),
+                categories=("all",)
+                if plural in _CATEGORY_ALL
+                else ("api-extensions",)
+                if plural.startswith("customres") or plural.startswith("validatingwebhook")
+                else (),
                 subresources=_subresources(kind, plural, status=status),
                 rules=rules,
                 select=fields.SELECTABLE.get((group, plural), {}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, forbidden_field, unsupported_value
 

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.builtin.crd_checks import crd_defaults, crd_problems, crd_update_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, forbidden_field, invalid_value, required
@@ -63,9 +62,7 @@ def _data_problems(body: JsonObject, *fields: str) -> list[Cause]:
             if not _DATA_KEY.fullmatch(key) or len(key) > 253:
                 problems.append(invalid_value(f"{field}[{key}]", key, _DATA_KEY_MESSAGE))
             elif field != fields[0] and key in (body.get(fields[0]) or {}):
-                problems.append(
-                    invalid_value(f"{fields[0]}[{key}]", key, "duplicate of key present in " + field)
-                )
+                problems.append(invalid_value(f"{fields[0]}[{key}]", key, "duplicate of key present in " + field))
     if size > _MAX_DATA:
         problems.append(Cause("FieldValueTooLong", f"Too long: may not be more than {_MAX_DATA} bytes", ""))
     return problems
@@ -96,9 +93,7 @@ def _default_secret(body: JsonObject) -> None:
 def _secret_problems(body: JsonObject) -> list[Cause]:
     data = body.get("data") or {}
     problems = _data_problems(body, "data")
-    problems += [
-        required(f"data[{key}]") for key in _SECRET_KEYS.get(body.get("type", ""), ()) if key not in data
-    ]
+    problems += [required(f"data[{key}]") for key in _SECRET_KEYS.get(body.get("type", ""), ()) if key not in data]
     return problems
 
 

@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, duplicate, forbidden_field, invalid_value, required
 
@@ -147,9 +146,7 @@ def _pod_update_problems(body: JsonObject, old: JsonObject) -> list[Cause]:
     before, after = old_spec.get("activeDeadlineSeconds"), new_spec.get("activeDeadlineSeconds")
     if before is not None and (after is None or after > before):
         problems.append(
-            invalid_value(
-                "spec.activeDeadlineSeconds", after, "must be less than or equal to previous value"
-            )
+            invalid_value("spec.activeDeadlineSeconds", after, "must be less than or equal to previous value")
         )
     kept = old_spec.get("tolerations") or []
     added = new_spec.get("tolerations") or []

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, invalid_value
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, go_value, required, unsupported_value
 
@@ -50,7 +49,9 @@ def _binding_problems(body: JsonObject) -> list[Cause]:
                 problems.append(required(f"subjects[{index}].namespace"))
         elif subject.get("kind") not in {"User", "Group"}:
             problems.append(
-                unsupported_value(f"subjects[{index}].kind", subject.get("kind", ""), ["ServiceAccount", "User", "Group"])
+                unsupported_value(
+                    f"subjects[{index}].kind", subject.get("kind", ""), ["ServiceAccount", "User", "Group"]
+                )
             )
     return problems
 

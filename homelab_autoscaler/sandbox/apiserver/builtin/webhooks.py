@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, invalid_value, required, unsupported_value
 
@@ -30,7 +29,11 @@ def _problems(body: JsonObject) -> list[Cause]:
         where = f"webhooks[{index}]"
         if hook.get("name", "").count(".") < 2:
             problems.append(
-                invalid_value(f"{where}.name", hook.get("name", ""), "should be a domain with at least three segments separated by dots")
+                invalid_value(
+                    f"{where}.name",
+                    hook.get("name", ""),
+                    "should be a domain with at least three segments separated by dots",
+                )
             )
         if "v1" not in (hook.get("admissionReviewVersions") or []):
             problems.append(
@@ -63,9 +66,7 @@ def _client_problems(client: JsonObject, where: str) -> list[Cause]:
         parts = urlsplit(url)
         desired = "desired format: https://host[/path]"
         if parts.scheme != "https":
-            return [
-                invalid_value(f"{where}.url", parts.scheme, f"'https' is the only allowed URL scheme; {desired}")
-            ]
+            return [invalid_value(f"{where}.url", parts.scheme, f"'https' is the only allowed URL scheme; {desired}")]
         if not parts.netloc:
             return [invalid_value(f"{where}.url", "", f"host must be specified; {desired}")]
     return []

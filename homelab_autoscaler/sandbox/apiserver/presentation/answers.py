@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 import yaml
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import PLAIN, Representation
 from homelab_autoscaler.sandbox.apiserver.presentation.tables import partial, table
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse

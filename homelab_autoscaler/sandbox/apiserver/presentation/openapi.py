@@ -9,8 +9,8 @@ import hashlib
 from typing import Any
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.types import OBJECT_META
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
@@ -63,7 +63,9 @@ class OpenApi:
             return None
         if key not in self._documents:
             resources = next(
-                found for (group, version), found in self._registry.group_versions().items() if _key(group, version) == key
+                found
+                for (group, version), found in self._registry.group_versions().items()
+                if _key(group, version) == key
             )
             self._documents[key] = orjson.dumps(_document(resources))
         return self._documents[key]

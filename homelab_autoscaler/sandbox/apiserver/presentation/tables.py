@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.presentation.ages import age
 from homelab_autoscaler.sandbox.apiserver.presentation.jsonpath import find
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Column, Resource
@@ -38,9 +37,7 @@ def _crd_column(entry: JsonObject) -> Column:
         return convert(values, kind, now)
 
     description = entry.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
-    return Column(
-        entry["name"], kind, cell, description, entry.get("priority", 0), entry.get("format", "")
-    )
+    return Column(entry["name"], kind, cell, description, entry.get("priority", 0), entry.get("format", ""))
 
 
 def convert(values: list[Any], kind: str, now: datetime) -> Any:

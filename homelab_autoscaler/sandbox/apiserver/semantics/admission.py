@@ -7,21 +7,20 @@ import base64
 import binascii
 import ssl
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import cel
 from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
 from homelab_autoscaler.sandbox.apiserver.semantics.reviews import user_info
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import from_object
-from homelab_autoscaler.sandbox.status import ApiStatusError, failure
 from homelab_autoscaler.sandbox.apiserver.store import Change, Key, Store
+from homelab_autoscaler.sandbox.status import ApiStatusError, failure
 
 _COLLECTION = "admissionregistration.k8s.io/validatingwebhookconfigurations"
 # Objects that decide about admission are not subject to it, or a bad webhook could never be removed.
@@ -217,7 +216,11 @@ class Webhooks:
             raise _CallError(what + f"tls: certificate problem: {error.os_error}") from None
         except aiohttp.ClientConnectorError as error:
             host, port = parts.hostname, parts.port or 443
-            text = "connect: connection refused" if isinstance(error.os_error, ConnectionRefusedError) else str(error.os_error)
+            text = (
+                "connect: connection refused"
+                if isinstance(error.os_error, ConnectionRefusedError)
+                else str(error.os_error)
+            )
             raise _CallError(what + f"dial tcp {host}:{port}: {text}") from None
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
             raise _CallError(what + str(error)) from None
@@ -260,7 +263,9 @@ class Webhooks:
 def _read(raw: bytes, status: int, uid: str) -> JsonObject:
     if status != 200:
         text = raw[:200].decode(errors="replace")
-        raise _CallError(f"failed to call webhook: an error on the server ({text!r}) has prevented the request from succeeding")
+        raise _CallError(
+            f"failed to call webhook: an error on the server ({text!r}) has prevented the request from succeeding"
+        )
     try:
         review: Any = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 import yaml
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.protobuf import ProtobufError, read_protobuf
 from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, unsupported_media_type
 
@@ -37,9 +37,7 @@ def media_type(header: str) -> str:
 
 def too_large() -> ApiStatusError:
     """413 for a body over the limit."""
-    return failure(
-        413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BYTES}", {}
-    )
+    return failure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BYTES}", {})
 
 
 def parse_json(data: bytes, what: str) -> Any:

@@ -8,7 +8,19 @@ from homelab_autoscaler.sandbox.apiserver.semantics.plane import SYSTEM_NAMESPAC
 from homelab_autoscaler.sandbox.apiserver.store import Key
 
 _RBAC = "rbac.authorization.k8s.io"
-_DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"]
+_DISCOVERY = [
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/healthz",
+    "/livez",
+    "/openapi",
+    "/openapi/*",
+    "/readyz",
+    "/version",
+    "/version/",
+]
 # What every known user may do: look around, and ask about themselves.
 _ROLES = {
     "cluster-admin": [
@@ -45,7 +57,9 @@ def bootstrap(plane: Plane) -> None:
     """
     now = plane.now()
 
-    def put(collection: str, api_version: str, kind: str, name: str, rest: dict[str, object], labels: dict[str, str]) -> None:
+    def put(
+        collection: str, api_version: str, kind: str, name: str, rest: dict[str, object], labels: dict[str, str]
+    ) -> None:
         key = Key("", name)
         if plane.store.collection(collection).get(key) is not None:
             return

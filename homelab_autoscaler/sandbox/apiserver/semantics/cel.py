@@ -15,15 +15,14 @@ from typing import Any
 
 import cel
 from cel import stdlib
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import UNSET, Shape
 from homelab_autoscaler.sandbox.status import Cause, go_value
 
 _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _RESERVED = frozenset(
-    "true false null in as break const continue else for function if import let loop package namespace return var void "
-    "while".split()
+    ["true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"]
 )
 _OLD_SELF = re.compile(r"\boldSelf\b")
 
@@ -189,5 +188,3 @@ def escaped(name: str) -> str:
     for text, put in _ESCAPES.items():
         name = name.replace(text, put)
     return name
-
-

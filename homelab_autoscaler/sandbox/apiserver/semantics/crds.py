@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.presentation.jsonpath import find
 from homelab_autoscaler.sandbox.apiserver.presentation.tables import columns_of_crd
 from homelab_autoscaler.sandbox.apiserver.semantics.deleting import CRD_FINALIZER
@@ -206,7 +205,9 @@ def custom_resource(spec: JsonObject, version: JsonObject, storage: JsonObject, 
         subresources=found,
         rules=_RULES,
         schema=schema,
-        select={item["jsonPath"].lstrip("."): _getter(item["jsonPath"]) for item in version.get("selectableFields") or ()},
+        select={
+            item["jsonPath"].lstrip("."): _getter(item["jsonPath"]) for item in version.get("selectableFields") or ()
+        },
         columns=columns_of_crd(version),
         to_storage=None if single else _renamed(stored_version),
         from_storage=None if single else _viewed(api_version, schema),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.builtin.types import DELETE_OPTIONS
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
@@ -17,8 +16,8 @@ from homelab_autoscaler.sandbox.apiserver.semantics.options import (
 )
 from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import from_object
-from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, not_found, success
 from homelab_autoscaler.sandbox.apiserver.store import Key, Stored
+from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, not_found, success
 
 _BUDGETS = "policy/poddisruptionbudgets"
 _BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -86,7 +85,9 @@ class Evictor:
             return
         if len(budgets) > 1:
             raise failure(
-                500, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+                500,
+                "",
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
             )
         budget = budgets[0].load()
         status = budget.get("status") or {}
@@ -120,7 +121,9 @@ class Evictor:
         policy = budget["spec"].get("unhealthyPodEvictionPolicy") or "IfHealthyBudget"
         if policy == "AlwaysAllow":
             return True
-        return bool(status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) and status.get("desiredHealthy", 0) > 0)
+        return bool(
+            status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) and status.get("desiredHealthy", 0) > 0
+        )
 
 
 def _refused(text: str) -> ApiStatusError:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
@@ -101,9 +101,7 @@ def compare(old: Any, new: Any, shape: Shape | None) -> tuple[Fields, Fields]:
     return changed, removed
 
 
-def _compare_into(
-    old: Any, new: Any, shape: Shape | None, key: str, changed: Fields, removed: Fields
-) -> None:
+def _compare_into(old: Any, new: Any, shape: Shape | None, key: str, changed: Fields, removed: Fields) -> None:
     if (_granular(old, shape) and _granular(new, shape)) or (_associative(old, shape) and _associative(new, shape)):
         more, less = compare(old, new, shape)
         if more:

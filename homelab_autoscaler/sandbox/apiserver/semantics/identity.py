@@ -105,9 +105,7 @@ class Authenticator:
             return user
         if name.startswith(_SERVICE_ACCOUNT) and name.count(":") == 3:
             _, _, namespace, account = name.split(":")
-            self._authorizer.check(
-                user, Attributes("impersonate", "", "v1", "serviceaccounts", "", namespace, account)
-            )
+            self._authorizer.check(user, Attributes("impersonate", "", "v1", "serviceaccounts", "", namespace, account))
         else:
             self._authorizer.check(user, Attributes("impersonate", "", "v1", "users", name=name))
         for group in groups:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.types import OBJECT_META
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics.decode import DecodeError, decode
@@ -57,7 +57,9 @@ def check_kind(call: Call, body: JsonObject) -> None:
     kind, api_version = body.get("kind"), body.get("apiVersion")
     name = resource.kind
     if not isinstance(kind or "", str) or not isinstance(api_version or "", str):
-        raise bad_request(f"the object provided is unrecognized (must be of type {name}): kind and apiVersion are texts")
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {name}): kind and apiVersion are texts"
+        )
     if resource.custom:
         if not kind or not api_version:
             what = "Kind" if not kind else "apiVersion"
@@ -111,9 +113,7 @@ def into_kind(call: Call, body: JsonObject, validation: str, duplicates: list[st
     return found
 
 
-def conformed(
-    resource: Resource, body: JsonObject, unknown: list[str], shape: Shape | None = None
-) -> JsonObject:
+def conformed(resource: Resource, body: JsonObject, unknown: list[str], shape: Shape | None = None) -> JsonObject:
     """An object with exactly the fields of its kind.
 
     Args:

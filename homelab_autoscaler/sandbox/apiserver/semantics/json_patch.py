@@ -112,7 +112,7 @@ def _take(root: Any, path: list[str]) -> Any:
     parent = _find(root, path[:-1]) if len(path) > 1 else root
     token = path[-1]
     if isinstance(parent, dict):
-        if token not in parent or not token and parent is root:
+        if token not in parent or (not token and parent is root):
             raise JsonPatchError(f"nothing to remove at {'/'.join(path)}")
         return parent.pop(token)
     if isinstance(parent, list):

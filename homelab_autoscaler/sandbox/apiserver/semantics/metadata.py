@@ -6,7 +6,6 @@ import secrets
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics import names
 from homelab_autoscaler.sandbox.status import Cause, forbidden_field, invalid_value, required
 
@@ -40,7 +39,13 @@ def validate(metadata: JsonObject, name_rule: str) -> list[Cause]:
             invalid_value("metadata.annotations", key, why) for why in names.qualified_name_problems(key.lower())
         ]
     if sum(len(key) + len(value) for key, value in annotations.items()) > _ANNOTATIONS_LIMIT:
-        problems.append(Cause("FieldValueTooLong", f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes", "metadata.annotations"))
+        problems.append(
+            Cause(
+                "FieldValueTooLong",
+                f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes",
+                "metadata.annotations",
+            )
+        )
     problems += _owner_problems(metadata.get("ownerReferences") or [])
     for finalizer in metadata.get("finalizers") or []:
         problems += [
@@ -72,7 +77,7 @@ def _owner_problems(references: list[JsonObject]) -> list[Cause]:
             invalid_value(
                 "metadata.ownerReferences",
                 shown,
-                "Only one reference can have Controller set to true. Found \"true\" in references for "
+                'Only one reference can have Controller set to true. Found "true" in references for '
                 f"{first['kind']}/{first['name']} and {second['kind']}/{second['name']}",
             )
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.types import DELETE_OPTIONS
 from homelab_autoscaler.sandbox.apiserver.request import ApiRequest
 from homelab_autoscaler.sandbox.apiserver.semantics.decode import DecodeError, decode
@@ -112,9 +112,7 @@ def delete_options(request: ApiRequest, body: JsonObject | None) -> DeleteOption
         try:
             raw = decode(raw, DELETE_OPTIONS, "", [])
         except DecodeError as error:
-            raise bad_request(
-                f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {error}'
-            ) from None
+            raise bad_request(f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {error}') from None
     else:
         if policy := request.parameter("propagationPolicy"):
             raw["propagationPolicy"] = policy
@@ -136,14 +134,10 @@ def checked_delete_options(raw: JsonObject) -> DeleteOptions:
     problems: list[Cause] = []
     policy = raw.get("propagationPolicy", "")
     if policy and policy not in {"Foreground", "Background", "Orphan"}:
-        problems.append(
-            unsupported_value("propagationPolicy", policy, ["Foreground", "Background", "Orphan", "nil"])
-        )
+        problems.append(unsupported_value("propagationPolicy", policy, ["Foreground", "Background", "Orphan", "nil"]))
     if policy and "orphanDependents" in raw:
         problems.append(
-            invalid_value(
-                "propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set"
-            )
+            invalid_value("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set")
         )
     grace = raw.get("gracePeriodSeconds")
     if grace is not None and grace < 0:
@@ -236,12 +230,12 @@ def _check_match(options: ListOptions) -> None:
                 )
             if options.token:
                 problems.append(
-                    forbidden_field("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+                    forbidden_field(
+                        "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
+                    )
                 )
             if match not in {"Exact", "NotOlderThan"}:
-                problems.append(
-                    unsupported_value("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""])
-                )
+                problems.append(unsupported_value("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""]))
             elif match == "Exact" and options.resource_version == "0":
                 problems.append(
                     forbidden_field(
@@ -265,7 +259,7 @@ def integer(text: str) -> int:
     except ValueError:
         value = None
     if value is None:
-        raise bad_request(f'strconv.ParseInt: parsing {orjson.dumps(text).decode()}: invalid syntax')
+        raise bad_request(f"strconv.ParseInt: parsing {orjson.dumps(text).decode()}: invalid syntax")
     return value
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import fieldset
 from homelab_autoscaler.sandbox.apiserver.semantics.fieldset import Fields
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
@@ -20,10 +20,7 @@ _UNOWNED = [
     ("f:kind",),
     *(
         ("f:metadata", f"f:{name}")
-        for name in (
-            "name namespace uid resourceVersion generation creationTimestamp deletionTimestamp selfLink managedFields "
-            "deletionGracePeriodSeconds generateName"
-        ).split()
+        for name in ["name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "selfLink", "managedFields", "deletionGracePeriodSeconds", "generateName"]
     ),
 ]
 
@@ -235,9 +232,7 @@ def _conflict_error(conflicts: list[tuple[Entry, list[str]]]) -> ApiStatusError:
     if total == 1:
         text = f"Apply failed with 1 conflict: conflict with {groups[0][0]}: {groups[0][1][0]}"
     else:
-        parts = [
-            f"conflicts with {who}:" + "".join(f"\n- {field}" for field in fields) for who, fields in groups
-        ]
+        parts = [f"conflicts with {who}:" + "".join(f"\n- {field}" for field in fields) for who, fields in groups]
         text = f"Apply failed with {total} conflicts: " + "\n".join(parts)
     return failure(409, "Conflict", text, {"causes": causes})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics import incoming, json_patch, merge_patch, ownership, strategic_patch
 from homelab_autoscaler.sandbox.apiserver.semantics.options import WriteOptions
@@ -71,7 +70,7 @@ def maker(call: Call, kind: str, options: WriteOptions) -> Make:
             return incoming.into_kind(call, patched, options.field_validation, []), None
         except incoming.UnknownFieldsError as error:
             shown = incoming.compact(patch)
-            problem = Cause("FieldValueInvalid", f'Invalid value: {shown!s}: strict decoding error: {error}', "patch")
+            problem = Cause("FieldValueInvalid", f"Invalid value: {shown!s}: strict decoding error: {error}", "patch")
             raise invalid("", "", "", [problem]) from None
 
     return make
@@ -86,9 +85,7 @@ def _patched(kind: str, old: JsonObject, patch: Any, resource: Resource) -> Json
         else:
             patched = strategic_patch.apply(old, patch, resource.shape)
     except json_patch.JsonPatchError:
-        raise failure(
-            422, "Invalid", "the server rejected our request due to an error in our request", {}
-        ) from None
+        raise failure(422, "Invalid", "the server rejected our request due to an error in our request", {}) from None
     except strategic_patch.StrategicPatchError as error:
         raise bad_request(str(error)) from None
     if not isinstance(patched, dict):

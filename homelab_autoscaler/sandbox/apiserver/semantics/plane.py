@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, Target, User
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource
 from homelab_autoscaler.sandbox.apiserver.store import Collection, Key, Store, Stored

@@ -137,9 +137,7 @@ def _message(data: bytes, fields: _Fields) -> JsonObject:
             found[name] = _message(_bytes(value), kind)
         elif kind.startswith("map-"):
             key, item = _entry(_bytes(value))
-            found.setdefault(name, {})[key] = (
-                _text(item) if kind == "map-text" else base64.b64encode(item).decode()
-            )
+            found.setdefault(name, {})[key] = _text(item) if kind == "map-text" else base64.b64encode(item).decode()
         elif kind == "*text":
             found.setdefault(name, []).append(_text(_bytes(value)))
         elif kind == "text":

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.request import User
-from homelab_autoscaler.sandbox.status import ApiStatusError, failure, forbidden
 from homelab_autoscaler.sandbox.apiserver.store import Change, Collection, Key, Store
+from homelab_autoscaler.sandbox.status import ApiStatusError, failure, forbidden
 
 _GROUP = "rbac.authorization.k8s.io"
 _COLLECTIONS = {f"{_GROUP}/{name}" for name in ("roles", "clusterroles", "rolebindings", "clusterrolebindings")}
@@ -126,7 +126,9 @@ class PolicyRule:
             ("NonResourceURLs", self.paths),
             ("Verbs", self.verbs),
         ]
-        return "{" + ", ".join(f"{name}:{orjson.dumps(list(values)).decode()}" for name, values in parts if values) + "}"
+        return (
+            "{" + ", ".join(f"{name}:{orjson.dumps(list(values)).decode()}" for name, values in parts if values) + "}"
+        )
 
 
 class Authorizer:
@@ -241,7 +243,9 @@ class Authorizer:
         wanted = list(self._role_rules(reference, namespace))
         self._check_covered(user, wanted, namespace, plural=plural, name=binding["metadata"].get("name", ""))
 
-    def _check_covered(self, user: User, wanted: Iterable[PolicyRule], namespace: str, *, plural: str, name: str) -> None:
+    def _check_covered(
+        self, user: User, wanted: Iterable[PolicyRule], namespace: str, *, plural: str, name: str
+    ) -> None:
         held = list(self.rules(user, namespace))
         missing = [
             single for rule in wanted for single in rule.singles() if not any(own.covers(single) for own in held)

@@ -7,8 +7,8 @@ import binascii
 from dataclasses import dataclass
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import joined_list, list_answer, object_answer
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import PLAIN, negotiate
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
@@ -21,8 +21,8 @@ from homelab_autoscaler.sandbox.apiserver.semantics.selectors import (
     parse_fields,
     parse_labels,
 )
-from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, not_found
 from homelab_autoscaler.sandbox.apiserver.store import ExpiredRevisionError, Key, Stored
+from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, not_found
 
 _CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -130,7 +130,9 @@ class Reader:
         include = call.request.parameter("includeObject")
         return list_answer(resource, bodies, metadata, representation, self._plane.clock.now(), include)
 
-    def page(self, selection: Selection, options: ListOptions, at: int | None = None) -> tuple[list[Stored], JsonObject]:
+    def page(
+        self, selection: Selection, options: ListOptions, at: int | None = None
+    ) -> tuple[list[Stored], JsonObject]:
         """The objects of a list request and its metadata."""
         states, version, start = self._states(selection, options, at)
         if start is not None:
@@ -145,7 +147,9 @@ class Reader:
                 metadata["remainingItemCount"] = rest
         return items, metadata
 
-    def _states(self, selection: Selection, options: ListOptions, at: int | None) -> tuple[list[Stored], int, Key | None]:
+    def _states(
+        self, selection: Selection, options: ListOptions, at: int | None
+    ) -> tuple[list[Stored], int, Key | None]:
         store = self._plane.store
         name = selection.resource.collection
         if options.token:
@@ -208,9 +212,17 @@ def _read_token(token: str, namespace: str | None) -> tuple[int, Key]:
     except (binascii.Error, ValueError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
     if value.get("v") != "meta.k8s.io/v1":
-        raise bad_request("invalid continue token: continue key is not valid: server does not recognize this encoded version")
+        raise bad_request(
+            "invalid continue token: continue key is not valid: server does not recognize this encoded version"
+        )
     version, start = value.get("rv"), value.get("start")
-    if not isinstance(version, int) or isinstance(version, bool) or not isinstance(start, str) or not start or version == 0:
+    if (
+        not isinstance(version, int)
+        or isinstance(version, bool)
+        or not isinstance(start, str)
+        or not start
+        or version == 0
+    ):
         raise bad_request("invalid continue token: continue key is not valid: incorrect encoded start resourceVersion")
     space, slash, name = start.rpartition("/")
     return version, Key(space if slash else (namespace or ""), name)

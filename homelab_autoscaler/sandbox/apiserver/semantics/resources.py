@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import FieldGetter
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape, without_defaults
 from homelab_autoscaler.sandbox.status import Cause

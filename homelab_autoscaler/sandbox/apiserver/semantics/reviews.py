@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import negotiate
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse, User

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics import names
 from homelab_autoscaler.sandbox.status import bad_request
 
@@ -116,9 +115,7 @@ class _Parser:
                     "operators, the value must be an integer"
                 )
             return Requirement(_key(key), "gt" if operator == ">" else "lt", frozenset({value}))
-        raise bad_request(
-            f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt"
-        )
+        raise bad_request(f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
 
     def _values(self) -> frozenset[str]:
         token = self.next()
@@ -168,9 +165,7 @@ def from_object(selector: JsonObject | None) -> LabelSelector | None:
     if selector is None:
         return None
     operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
-    found = [
-        Requirement(key, "in", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items()
-    ]
+    found = [Requirement(key, "in", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items()]
     found += [
         Requirement(item["key"], operators[item["operator"]], frozenset(item.get("values") or ()))
         for item in selector.get("matchExpressions") or []
@@ -203,7 +198,9 @@ class FieldSelector:
         """Whether names and namespaces are all that it compares."""
         return all(field in {"metadata.name", "metadata.namespace"} for field, _, _ in self.terms)
 
-    def matches(self, namespace: str, name: str, body: Callable[[], JsonObject], getters: Mapping[str, FieldGetter]) -> bool:
+    def matches(
+        self, namespace: str, name: str, body: Callable[[], JsonObject], getters: Mapping[str, FieldGetter]
+    ) -> bool:
         """Whether an object matches; its body is read only if a term needs more than its name."""
         for field, equal, value in self.terms:
             if field == "metadata.name":

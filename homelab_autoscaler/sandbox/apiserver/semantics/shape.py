@@ -121,9 +121,7 @@ def resolver(table: JsonObject, zeros: dict[str, JsonObject]) -> Callable[[str],
         if "ref" in entry:
             target = of_type(entry["ref"])
             if entry.get("atomic"):
-                return Shape(
-                    kind="object", name=target.name, fields=target.fields, zero=target.zero, atomic=True
-                )
+                return Shape(kind="object", name=target.name, fields=target.fields, zero=target.zero, atomic=True)
             return target
         if "items" in entry:
             return Shape(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
+from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.presentation.jsonpath import find
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import negotiate
-from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics import incoming, json_patch, merge_patch
@@ -58,9 +57,7 @@ class Special:
             patch = bodies.parse_json(call.request.body, "error decoding patch: ")
             current = self._scale_of(call, body)
             try:
-                wanted = (
-                    json_patch.apply(current, patch) if kind == JSON_PATCH else merge_patch.merge(current, patch)
-                )
+                wanted = json_patch.apply(current, patch) if kind == JSON_PATCH else merge_patch.merge(current, patch)
             except json_patch.JsonPatchError:
                 raise failure(
                     422, "Invalid", "the server rejected our request due to an error in our request", {}
@@ -96,7 +93,11 @@ class Special:
     def _scale_of(call: Call, body: JsonObject) -> JsonObject:
         paths = call.resource.scale or {}
         meta = body["metadata"]
-        kept = {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp") if key in meta}
+        kept = {
+            key: meta[key]
+            for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+            if key in meta
+        }
         status: JsonObject = {"replicas": _integer(find(body, paths["statusReplicasPath"]))}
         selector = find(body, paths["labelSelectorPath"]) if paths.get("labelSelectorPath") else []
         if selector and isinstance(selector[0], str):
@@ -136,7 +137,10 @@ class Special:
                 )
             if "deletionTimestamp" in old["metadata"]:
                 raise conflict(
-                    "pods/binding", "", call.target.name, f"pod {call.target.name} is being deleted, cannot be assigned to a host"
+                    "pods/binding",
+                    "",
+                    call.target.name,
+                    f"pod {call.target.name} is being deleted, cannot be assigned to a host",
                 )
             old["spec"]["nodeName"] = node
             conditions = [item for item in old["status"].get("conditions") or [] if item["type"] != "PodScheduled"]
@@ -204,5 +208,3 @@ def _set(body: JsonObject, path: str, value: Any) -> None:
     for key in parents:
         target = target.setdefault(key, {})
     target[last] = value
-
-

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.semantics.merge_patch import merge as merge_untyped
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
@@ -74,7 +73,9 @@ def _merge_list(target: Any, patch: list[Any], shape: Shape, order: list[Any] | 
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise StrategicPatchError(f"map: {item} does not contain declared merge key: {key}")
-        index = next((at for at, one in enumerate(present) if isinstance(one, dict) and one.get(key) == item[key]), None)
+        index = next(
+            (at for at, one in enumerate(present) if isinstance(one, dict) and one.get(key) == item[key]), None
+        )
         if item.get("$patch") == "delete":
             if index is not None:
                 del present[index]

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import jsonschema_rs
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.types import OBJECT_META
 from homelab_autoscaler.sandbox.apiserver.semantics.cel import Rule
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
@@ -35,9 +35,7 @@ _KINDS: dict[str, Kind] = {
 }
 # Formats that a server checks and that the validator knows under the same name.
 _FORMATS = {"date-time", "date", "uuid", "email", "ipv4", "ipv6", "uri", "hostname"}
-_COPIED = (
-    "enum multipleOf maxLength minLength pattern maxItems minItems uniqueItems maxProperties minProperties required"
-).split()
+_COPIED = ["enum", "multipleOf", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxProperties", "minProperties", "required"]
 _BLOCKING = {
     "FieldValueRequired",
     "FieldValueTypeInvalid",
@@ -249,9 +247,7 @@ def _walk_rules(value: Any, old: Any, shape: Shape, path: str, found: list[Cause
             before = UNSET
             if shape.keys and isinstance(old, list) and isinstance(item, dict):
                 # Only lists with keys tell which old item an item was.
-                before = next(
-                    (one for one in old if all(one.get(key) == item.get(key) for key in shape.keys)), UNSET
-                )
+                before = next((one for one in old if all(one.get(key) == item.get(key) for key in shape.keys)), UNSET)
             _walk_rules(item, before, shape.items, f"{path}[{index}]", found)
 
 
@@ -301,7 +297,9 @@ def _cause(error: Any, path: Path) -> Cause:
         wanted = ",".join(item for item in kind.types if item != "null")
         actual = go_value(type_name(value))
         return Cause(
-            "FieldValueTypeInvalid", f"Invalid value: {actual}: {where} in body must be of type {wanted}: {actual}", field
+            "FieldValueTypeInvalid",
+            f"Invalid value: {actual}: {where} in body must be of type {wanted}: {actual}",
+            field,
         )
     if name == "required":
         return required(dotted((*path, kind.property)))
@@ -311,7 +309,9 @@ def _cause(error: Any, path: Path) -> Cause:
     if name == "format":
         shown = go_value(value)
         return Cause(
-            "FieldValueTypeInvalid", f"Invalid value: {shown}: {where} in body must be of type {kind.format}: {shown}", field
+            "FieldValueTypeInvalid",
+            f"Invalid value: {shown}: {where} in body must be of type {kind.format}: {shown}",
+            field,
         )
     if name == "maxLength":
         return Cause("FieldValueTooLong", f"Too long: may not be more than {kind.limit} bytes", field)

@@ -7,8 +7,8 @@ import time
 from collections.abc import AsyncIterator
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import Representation, negotiate
 from homelab_autoscaler.sandbox.apiserver.presentation.tables import partial, table
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
@@ -16,8 +16,8 @@ from homelab_autoscaler.sandbox.apiserver.semantics.options import ListOptions, 
 from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.reading import Selection, expired
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
-from homelab_autoscaler.sandbox.status import not_acceptable
 from homelab_autoscaler.sandbox.apiserver.store import Change, ExpiredRevisionError, Stored, Watcher
+from homelab_autoscaler.sandbox.status import not_acceptable
 
 # Without timeoutSeconds a real server ends a watch after a random time between 30 and 60 minutes.
 _DEFAULT_TIMEOUT = 3600.0

@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Callable
 
 from homelab_api.meta import JsonObject
-
-from homelab_autoscaler.sandbox.apiserver.semantics import incoming, metadata, ownership
+from homelab_autoscaler.sandbox.apiserver.semantics import metadata, ownership
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
 from homelab_autoscaler.sandbox.apiserver.semantics.options import WriteOptions
 from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Manager, Owners
 from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
+from homelab_autoscaler.sandbox.apiserver.store import Key
 from homelab_autoscaler.sandbox.status import (
     Cause,
     already_exists,
@@ -30,7 +30,6 @@ from homelab_autoscaler.sandbox.status import (
     not_found,
     stale,
 )
-from homelab_autoscaler.sandbox.apiserver.store import Key
 
 # How often a patch is made again when another write came in between.
 _ATTEMPTS = 6
@@ -49,7 +48,9 @@ class Writer:
 
     # Create
 
-    async def create(self, call: Call, body: JsonObject, options: WriteOptions, owners: Owners | None = None) -> JsonObject:
+    async def create(
+        self, call: Call, body: JsonObject, options: WriteOptions, owners: Owners | None = None
+    ) -> JsonObject:
         """Store a new object.
 
         Args:
@@ -368,4 +369,3 @@ def _same_content(old: JsonObject, new: JsonObject) -> bool:
     return all(same(old[key], new[key]) for key in old if key != "metadata") and all(
         same(one[key], other[key]) for key in one if key not in skip
     )
-

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import orjson
-from homelab_api.meta import JsonObject
 
+from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.store.objects import Change, Key, Stored
 from homelab_autoscaler.sandbox.apiserver.store.store import Store
 
@@ -44,7 +44,9 @@ class Journal:
         for line in _lines(self._snapshot, tolerant=False):
             if "format" in line:
                 if line["format"] != _FORMAT:
-                    raise JournalError(f"{self._snapshot}: format {line['format']} is not known, this version reads {_FORMAT}")
+                    raise JournalError(
+                        f"{self._snapshot}: format {line['format']} is not known, this version reads {_FORMAT}"
+                    )
                 store.revision = line["revision"]
                 continue
             store.collection(line["c"]).place(_stored(line))

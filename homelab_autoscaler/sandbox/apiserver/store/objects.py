@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import orjson
+
 from homelab_api.meta import JsonObject
 
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from homelab_api.meta import JsonObject
-
 from homelab_autoscaler.sandbox.apiserver.store.objects import Change, Key, Stored
 from homelab_autoscaler.sandbox.apiserver.store.watchers import Watcher
 
@@ -225,5 +224,3 @@ class Store:
         for name, collection in self._collections.items():
             for stored in collection.items():
                 yield name, stored
-
-

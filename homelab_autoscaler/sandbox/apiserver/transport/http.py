@@ -30,10 +30,14 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> str:
         """Listen on an address; port 0 takes a free one. Returns the URL."""
-        server = web.Server(self._serve, keepalive_timeout=_KEEPALIVE, access_log=None, max_line_size=65536, max_field_size=65536)
+        server = web.Server(
+            self._serve, keepalive_timeout=_KEEPALIVE, access_log=None, max_line_size=65536, max_field_size=65536
+        )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.5)
         await self._runner.setup()
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
+        listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+        )
         site = web.SockSite(self._runner, listener, backlog=1024)
         await site.start()
         bound = listener.getsockname()
