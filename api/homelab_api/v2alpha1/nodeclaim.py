@@ -43,6 +43,7 @@ class NodeClaimStatus(KubeModel):
     last_shutdown_attempt_at: Time | None = None
     shutdown_job_name: str = ""
     started_at: Time | None = None
+    ready_at: Time | None = None
     finished_at: Time | None = None
     conditions: list[Condition] = Field(default_factory=list)
     observed_generation: int | None = None
