@@ -108,6 +108,8 @@ class SlotStatus(KubeModel):
 
     power_state: PowerState | None = None
     phase: SlotPhase | None = None
+    claim: str = ""
+    """Name of the live claim that owns the slot, "" without one; for `kubectl get`, written with the phase."""
     last_claim: LastClaim | None = None
     last_transition_time: Time | None = None
     previous_phase: SlotPhase | None = None
