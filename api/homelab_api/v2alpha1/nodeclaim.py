@@ -77,6 +77,8 @@ class NodeClaimStatus(KubeModel):
     """The last shutdown Job."""
     started_at: Time | None = None
     """When the boot was asked for."""
+    ready_at: Time | None = None
+    """When the machine became ready."""
     finished_at: Time | None = None
     """When the claim ended."""
     conditions: Conditions = Field(default_factory=list)
