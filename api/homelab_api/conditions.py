@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-def condition(  # noqa: PLR0917 - the order in which conditions are printed
-    kind: str, status: bool | None, reason: str, message: str = "", observed_generation: int | None = None
+def condition(
+    kind: str,
+    status: bool | None,  # noqa: FBT001 - a condition is its status; it reads as kind, True, reason
+    reason: str,
+    message: str = "",
+    observed_generation: int | None = None,
 ) -> Condition:
     """A condition to be merged; `status` None is Unknown. The merge sets its transition time."""
     text = "Unknown" if status is None else str(status)
-    return Condition(
-        type=kind, status=text, reason=reason, message=message, observed_generation=observed_generation
-    )
+    return Condition(type=kind, status=text, reason=reason, message=message, observed_generation=observed_generation)
 
 
-def merge_conditions(
-    current: Sequence[Condition], changes: Iterable[Condition], now: datetime
-) -> list[Condition]:
+def merge_conditions(current: Sequence[Condition], changes: Iterable[Condition], now: datetime) -> list[Condition]:
     """`current` with `changes` put in by type, in stable order.
 
     A change with the status of before keeps the transition time of before, so that a condition's time says since

@@ -66,5 +66,5 @@ def _message(claim: NodeClaim) -> str:
     until = status.finished_at or status.ready_at
     since = claim.spec.requested_at or claim.metadata.creation_timestamp
     if until and since and until >= since:
-        parts.append(f"after {format_duration((until - since))}")
+        parts.append(f"after {format_duration(until - since)}")
     return ", ".join(parts) + (f": {status.message}" if status.message else "")

@@ -11,6 +11,7 @@ from homelab_autoscaler.claim.create import ClaimFactory
 from homelab_autoscaler.claim.recorder import ClaimRecorder
 from homelab_autoscaler.controllers.claim import ClaimReconciler
 from homelab_autoscaler.controllers.group import GroupReconciler
+from homelab_autoscaler.controllers.mappers import Mappers
 from homelab_autoscaler.controllers.observation import ObservationReconciler
 from homelab_autoscaler.controllers.slot import SlotReconciler
 from homelab_autoscaler.controllers.slot_conditions import SlotConditions
@@ -37,11 +38,9 @@ from homelab_autoscaler.lifecycle.scope import (
     slot_of_job,
 )
 from homelab_autoscaler.lifecycle.shutdown import Shutdown
-from homelab_autoscaler.runtime import ControllerBuilder, Request
+from homelab_autoscaler.runtime import ControllerBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from homelab_autoscaler.runtime import Manager
     from homelab_autoscaler.settings import Settings
 
@@ -65,158 +64,162 @@ class AssemblyOptions:
 
 def assemble(manager: Manager, settings: Settings, options: AssemblyOptions) -> None:
     """Register caches, controllers and monitors with the manager."""
-    client, clock, recorder, cache = manager.client, manager.clock, manager.recorder, manager.cache
-    namespace = options.namespace
-    cache.informer(
-        Node, namespace=namespace, indexers={INDEX_NODE_NAME: node_name_of_slot, INDEX_GROUP: group_of_slot}
-    )
+    _register_caches(manager, options.namespace)
+    engine = _Engine(manager, settings, options)
+    manager.add(engine.monitors)
+    _build_slot_controller(manager, settings, options, engine)
+    _build_claim_controller(manager, settings, options, engine)
+    _build_observation_controller(manager, options, engine)
+    _build_group_controller(manager, settings, options, engine)
+
+
+def _register_caches(manager: Manager, namespace: str | None) -> None:
+    cache = manager.cache
+    cache.informer(Node, namespace=namespace, indexers={INDEX_NODE_NAME: node_name_of_slot, INDEX_GROUP: group_of_slot})
     cache.informer(Group, namespace=namespace)
     cache.informer(NodeClaim, namespace=namespace, indexers={INDEX_SLOT: slot_of_claim})
     cache.informer(NodeReclaim, namespace=namespace)
     cache.informer(CoreNode)
     cache.informer(Job, namespace=namespace, indexers={INDEX_SLOT: slot_of_job})
-    slots, claims = cache.lister(Node), cache.lister(NodeClaim)
 
-    pulse = KubeletPulse(client, clock, settings.lease_silence)
-    scopes = CachedScopes(cache, pulse, clock, settings.off_settle)
-    live = LiveScopes(client, pulse, clock, settings.off_settle)
-    claim_recorder = ClaimRecorder(client, recorder, clock)
-    locks = Locks(client, clock, manager.leadership, settings.lock_timeout)
-    jobs = Jobs(client, clock, settings)
-    releaser = Releaser(live, jobs)
-    marks = NodeMarks(client)
-    reporter = Reporter(client, settings)
-    gate = ReadinessGate(client, claim_recorder, locks, marks, reporter, recorder, settings)
-    boot = Boot(
-        client, claim_recorder, locks, jobs, releaser, marks, pulse, gate, recorder, settings, options.jobs
-    )
-    drainer = Drainer(client, clock, settings.drain_pass)
-    shutdown = Shutdown(
-        claim_recorder, locks, jobs, releaser, marks, drainer, recorder, settings, options.jobs, options.own_node
-    )
-    monitors = Monitors(OperationMonitor(scopes, boot, shutdown), clock, settings.monitor_poll)
-    manager.add(monitors)
 
-    def of_slots(kubernetes_node: str) -> list[Request]:
-        return [Request(slot.namespace, slot.name) for slot in slots.by_index(INDEX_NODE_NAME, kubernetes_node)]
+class _Engine:
+    """The collaborators that controllers share, made once and in the order in which they need each other."""
 
-    def claims_of(slot_namespace: str, slot_name: str) -> list[Request]:
-        found = claims.by_index(INDEX_SLOT, f"{slot_namespace}/{slot_name}")
-        return [Request(claim.namespace, claim.name) for claim in found]
+    def __init__(self, manager: Manager, settings: Settings, options: AssemblyOptions) -> None:
+        client, clock, recorder = manager.client, manager.clock, manager.recorder
+        self.slots = manager.cache.lister(Node)
+        self.claims = manager.cache.lister(NodeClaim)
+        self.pulse = KubeletPulse(client, clock, settings.lease_silence)
+        self.scopes = CachedScopes(manager.cache, self.pulse, clock, settings.off_settle)
+        self.claim_recorder = ClaimRecorder(client, recorder, clock)
+        self.locks = Locks(client, clock, manager.leadership, settings.lock_timeout)
+        self.jobs = Jobs(client, clock, settings)
+        self.marks = NodeMarks(client)
+        self.reporter = Reporter(client, settings)
+        releaser = Releaser(LiveScopes(client, self.pulse, clock, settings.off_settle), self.jobs)
+        gate = ReadinessGate(
+            client=client,
+            claims=self.claim_recorder,
+            locks=self.locks,
+            marks=self.marks,
+            reporter=self.reporter,
+            recorder=recorder,
+            settings=settings,
+        )
+        self.boot = Boot(
+            client=client,
+            claims=self.claim_recorder,
+            locks=self.locks,
+            jobs=self.jobs,
+            releaser=releaser,
+            marks=self.marks,
+            pulse=self.pulse,
+            gate=gate,
+            recorder=recorder,
+            settings=settings,
+            options=options.jobs,
+        )
+        self.shutdown = Shutdown(
+            claims=self.claim_recorder,
+            locks=self.locks,
+            jobs=self.jobs,
+            releaser=releaser,
+            marks=self.marks,
+            drainer=Drainer(client, clock, settings.drain_pass),
+            recorder=recorder,
+            settings=settings,
+            options=options.jobs,
+            own_node=options.own_node,
+        )
+        self.monitors = Monitors(OperationMonitor(self.scopes, self.boot, self.shutdown), clock, settings.monitor_poll)
+        self.mappers = Mappers(self.slots, self.claims, self.monitors)
 
-    def slot_of_a_claim(claim: NodeClaim) -> Iterable[Request]:
-        monitors.wake(claim.namespace, claim.slot_name)
-        return (Request(claim.namespace, claim.slot_name),)
 
-    def slots_of_a_node(node: CoreNode) -> Iterable[Request]:
-        found = of_slots(node.name)
-        for request in found:
-            monitors.wake(request.namespace, request.name)
-        return found
-
-    def slot_of_a_job(job: Job) -> Iterable[Request]:
-        for key in slot_of_job(job):
-            owner = next((ref.name for ref in job.metadata.owner_references if ref.kind == "Node"), "")
-            request = Request(job.namespace, owner or key.partition("/")[2])
-            monitors.wake(request.namespace, request.name)
-            yield request
-
-    def slot_of_a_reclaim(reclaim: NodeReclaim) -> Iterable[Request]:
-        return (Request(reclaim.namespace, reclaim.name),)
-
-    def slots_of_a_group(group: Group) -> Iterable[Request]:
-        return [
-            Request(slot.namespace, slot.name)
-            for slot in slots.by_index(INDEX_GROUP, f"{group.namespace}/{group.name}")
-        ]
-
-    def group_of_a_slot(slot: Node) -> Iterable[Request]:
-        return (Request(slot.namespace, slot.group),) if slot.group else ()
-
-    def group_of_a_claim(claim: NodeClaim) -> Iterable[Request]:
-        slot = slots.get(claim.slot_name, claim.namespace)
-        return group_of_a_slot(slot) if slot else ()
-
-    def groups_of_a_node(node: CoreNode) -> Iterable[Request]:
-        return [Request(slot.namespace, slot.group) for slot in slots.by_index(INDEX_NODE_NAME, node.name) if slot.group]
-
-    slot_reconciler = SlotReconciler(
-        client=client,
-        clock=clock,
+def _build_slot_controller(manager: Manager, settings: Settings, options: AssemblyOptions, engine: _Engine) -> None:
+    reconciler = SlotReconciler(
+        client=manager.client,
+        clock=manager.clock,
         settings=settings,
-        recorder=recorder,
-        scopes=scopes,
-        slots=slots,
-        claims=claims,
-        claim_recorder=claim_recorder,
-        factory=ClaimFactory(client, clock, settings),
-        locks=locks,
-        jobs=jobs,
-        marks=marks,
-        boot=boot,
-        shutdown=shutdown,
-        monitors=monitors,
-        reporter=reporter,
+        recorder=manager.recorder,
+        scopes=engine.scopes,
+        slots=engine.slots,
+        claims=engine.claims,
+        claim_recorder=engine.claim_recorder,
+        factory=ClaimFactory(manager.client, manager.clock, settings),
+        locks=engine.locks,
+        jobs=engine.jobs,
+        marks=engine.marks,
+        boot=engine.boot,
+        shutdown=engine.shutdown,
+        monitors=engine.monitors,
+        reporter=engine.reporter,
     )
+    to, namespace = engine.mappers, options.namespace
     (
         ControllerBuilder(manager, "slot")
-        .for_(Node)
-        .watches(NodeClaim, slot_of_a_claim)
-        .watches(CoreNode, slots_of_a_node)
-        .watches(Job, slot_of_a_job)
-        .watches(NodeReclaim, slot_of_a_reclaim)
-        .watches(Group, slots_of_a_group)
+        .for_(Node, namespace=namespace)
+        .watches(NodeClaim, to.slot_of_claim, namespace=namespace)
+        .watches(CoreNode, to.slots_of_node)
+        .watches(Job, to.slot_of_job, namespace=namespace)
+        .watches(NodeReclaim, to.slot_of_reclaim, namespace=namespace)
+        .watches(Group, to.slots_of_group, namespace=namespace)
         .with_options(workers=options.workers)
-        .complete(slot_reconciler)
+        .complete(reconciler)
     )
-    claim_reconciler = ClaimReconciler(
-        client=client,
-        clock=clock,
+
+
+def _build_claim_controller(manager: Manager, settings: Settings, options: AssemblyOptions, engine: _Engine) -> None:
+    reconciler = ClaimReconciler(
+        client=manager.client,
+        clock=manager.clock,
         settings=settings,
-        scopes=scopes,
-        claims=claims,
-        slots=slots,
-        claim_recorder=claim_recorder,
-        slot_conditions=SlotConditions(client, clock),
-        marks=marks,
+        scopes=engine.scopes,
+        claims=engine.claims,
+        slots=engine.slots,
+        claim_recorder=engine.claim_recorder,
+        slot_conditions=SlotConditions(manager.client, manager.clock),
+        marks=engine.marks,
     )
+    to, namespace = engine.mappers, options.namespace
     (
         ControllerBuilder(manager, "claim")
-        .for_(NodeClaim)
-        .watches(Node, lambda slot: claims_of(slot.namespace, slot.name))
-        .watches(
-            CoreNode,
-            lambda node: [found for request in of_slots(node.name) for found in claims_of(*request)],
-        )
-        .watches(Job, lambda job: [found for request in slot_of_a_job(job) for found in claims_of(*request)])
-        .watches(NodeReclaim, lambda reclaim: claims_of(reclaim.namespace, reclaim.name))
+        .for_(NodeClaim, namespace=namespace)
+        .watches(Node, to.claims_of_slot, namespace=namespace)
+        .watches(CoreNode, to.claims_of_node)
+        .watches(Job, to.claims_of_job, namespace=namespace)
+        .watches(NodeReclaim, to.claims_of_reclaim, namespace=namespace)
         .with_options(workers=options.workers)
-        .complete(claim_reconciler)
+        .complete(reconciler)
     )
+
+
+def _build_observation_controller(manager: Manager, options: AssemblyOptions, engine: _Engine) -> None:
     (
         ControllerBuilder(manager, "observation")
-        .for_(Node)
-        .watches(CoreNode, slots_of_a_node)
-        .with_options(workers=1)
-        .complete(ObservationReconciler(scopes, reporter, pulse))
+        .for_(Node, namespace=options.namespace)
+        .watches(CoreNode, engine.mappers.slots_of_node)
+        .complete(ObservationReconciler(engine.scopes, engine.reporter, engine.pulse))
     )
+
+
+def _build_group_controller(manager: Manager, settings: Settings, options: AssemblyOptions, engine: _Engine) -> None:
+    reconciler = GroupReconciler(
+        client=manager.client,
+        clock=manager.clock,
+        settings=settings,
+        recorder=manager.recorder,
+        groups=manager.cache.lister(Group),
+        slots=engine.slots,
+        claims=engine.claims,
+        nodes=manager.cache.lister(CoreNode),
+    )
+    to, namespace = engine.mappers, options.namespace
     (
         ControllerBuilder(manager, "group")
-        .for_(Group)
-        .watches(Node, group_of_a_slot)
-        .watches(NodeClaim, group_of_a_claim)
-        .watches(CoreNode, groups_of_a_node)
-        .with_options(workers=1)
-        .complete(
-            GroupReconciler(
-                client=client,
-                clock=clock,
-                settings=settings,
-                recorder=recorder,
-                groups=cache.lister(Group),
-                slots=slots,
-                claims=claims,
-                nodes=cache.lister(CoreNode),
-            )
-        )
+        .for_(Group, namespace=namespace)
+        .watches(Node, to.group_of_slot, namespace=namespace)
+        .watches(NodeClaim, to.group_of_claim, namespace=namespace)
+        .watches(CoreNode, to.groups_of_node)
+        .complete(reconciler)
     )

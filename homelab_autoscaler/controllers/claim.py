@@ -95,38 +95,31 @@ class ClaimReconciler:
 
     def _live(self, scope: SlotScope, claim: NodeClaim) -> datetime | None:
         """Steps for a live claim, in their order of precedence. Returns when the next look is due."""
-        owner = scope.owner
-        if owner is not None and owner.uid != claim.uid:
-            self._recorder.fail(
-                claim, Reason.SUPERSEDED, f"claim {owner.name} is newer and owns slot {claim.slot_name}"
-            )
-            return None
-        if scope.reclaim is not None and scope.reclaim.status.phase is not ReclaimPhase.RETURNING:
-            why = scope.reclaim.spec.reason or "no reason given"
-            self._recorder.fail(claim, Reason.EMERGENCY_RECLAIM, f"the machine went back to its owner: {why}")
-            return None
-        if scope.slot.marked and not claim.marked:
-            self._recorder.fail(claim, Reason.SLOT_DELETED, f"slot {claim.slot_name} is being deleted")
+        ended = self._overruled(scope, claim)
+        if ended is not None:
+            self._recorder.fail(claim, *ended)
             return None
         if claim.marked:
             return self._reverse(scope, claim)
         if claim.status.attempt == 0:
             claim = self._seed(scope, claim)
-        if in_boot_window(claim) and self._end_boot(scope, claim):
-            return None
         if claim.phase is ClaimPhase.READY:
             return self._watch_machine(scope, self._recorder.clear_deadline(claim))
-        if claim.spec.deadline_at is None:
-            self._recorder.conditions(
-                claim,
-                condition(
-                    ClaimCondition.NO_DEADLINE,
-                    True,
-                    "NoDeadline",
-                    "spec.deadlineAt is not set: a boot that never starts holds its slot until the claim is deleted",
-                ),
-            )
+        if not self._end_boot(scope, claim) and claim.spec.deadline_at is None:
+            self._recorder.conditions(claim, _NO_DEADLINE)
         return claim.spec.deadline_at
+
+    def _overruled(self, scope: SlotScope, claim: NodeClaim) -> tuple[Reason, str] | None:
+        """What ends a live claim whatever it is doing: a newer claim, the machine's owner, the slot's deletion."""
+        owner = scope.owner
+        if owner is not None and owner.uid != claim.uid:
+            return Reason.SUPERSEDED, f"claim {owner.name} is newer and owns slot {claim.slot_name}"
+        if scope.reclaim is not None and scope.reclaim.status.phase is not ReclaimPhase.RETURNING:
+            why = scope.reclaim.spec.reason or "no reason given"
+            return Reason.EMERGENCY_RECLAIM, f"the machine went back to its owner: {why}"
+        if scope.slot.marked and not claim.marked:
+            return Reason.SLOT_DELETED, f"slot {claim.slot_name} is being deleted"
+        return None
 
     def _seed(self, scope: SlotScope, claim: NodeClaim) -> NodeClaim:
         """Stamp the attempt, after every ended claim of the slot was digested: the number counts from their streak."""
@@ -203,7 +196,9 @@ class ClaimReconciler:
 
     def _end(self, claim: NodeClaim, reason: Reason, message: str) -> None:
         off = condition(
-            ClaimCondition.MACHINE_OBSERVED_OFF, reason is not Reason.ABANDONED, "ConfirmedOff" if not message else reason
+            ClaimCondition.MACHINE_OBSERVED_OFF,
+            reason is not Reason.ABANDONED,
+            "ConfirmedOff" if not message else reason,
         )
         claim = self._recorder.conditions(claim, off)
         self._recorder.move(claim, ClaimPhase.COMPLETED, reason, message)
@@ -264,32 +259,40 @@ class ClaimReconciler:
         again = scope.now + timedelta(seconds=self._settings.finalizer_poll)
         if any(owned_by(job, claim.uid) for job in scope.unfinished()):
             return again
-        owner = scope.owner
         if claim.phase is ClaimPhase.COMPLETED or self._abandoned(scope, claim):
             self._release(scope, claim)
             return None
-        if owner is not None and owner.live and owner.uid != claim.uid:
-            if not owner.committed:
-                return again
-            if scope.owes(claim):
-                self._recorder.inherit_debt(owner)
-            self._release(scope, claim, forget_node=False)
-            return None
+        owner = scope.owner
+        if owner is not None and owner.live:
+            return self._hand_over(scope, claim, owner)
         if claim.status.reason is Reason.EMERGENCY_RECLAIM:
-            if scope.reclaim is not None:
-                return again
-            if scope.power is PowerState.OFF and scope.owes(claim):
-                self._unknown_power(scope, "the owner had the machine, and nobody saw it going off")
-            self._release(scope, claim, forget_node=False)
-            return None
+            return self._after_reclaim(scope, claim)
         if owner is not None and owner.uid == claim.uid and may_release(scope.law_input()):
             self._release(scope, claim)
-            return None
-        if self._power_unknown(scope, claim):
+        elif self._power_unknown(scope, claim):
             self._unknown_power(scope, "every shutdown Job failed: whether the machine is off is not known")
             self._release(scope, claim, forget_node=False)
-            return None
-        return again
+        else:
+            return again
+        return None
+
+    def _hand_over(self, scope: SlotScope, claim: NodeClaim, owner: NodeClaim) -> datetime | None:
+        """A live claim has the slot: once it carries the machine, its debt is the owner's."""
+        if not owner.committed:
+            return scope.now + timedelta(seconds=self._settings.finalizer_poll)
+        if scope.owes(claim) and not owner.status.inherited_debt:
+            self._recorder.inherit_debt(owner)
+        self._release(scope, claim, forget_node=False)
+        return None
+
+    def _after_reclaim(self, scope: SlotScope, claim: NodeClaim) -> datetime | None:
+        """The owner had the machine: wait for the veto to end; nobody knows what became of its power."""
+        if scope.reclaim is not None:
+            return scope.now + timedelta(seconds=self._settings.finalizer_poll)
+        if scope.power is PowerState.OFF and scope.owes(claim):
+            self._unknown_power(scope, "the owner had the machine, and nobody saw it going off")
+        self._release(scope, claim, forget_node=False)
+        return None
 
     def _unknown_power(self, scope: SlotScope, why: str) -> None:
         self._slot_conditions.set(
@@ -298,17 +301,19 @@ class ClaimReconciler:
 
     def _release(self, scope: SlotScope, claim: NodeClaim, *, forget_node: bool = True) -> None:
         """Node object first, finalizer last: a crash between leaves a claim that still remembers the machine."""
-        node, group = scope.node, scope.group
-        confirmed = may_release(scope.law_input())
-        if forget_node and confirmed and node is not None and group is not None:
-            if group.spec.delete_node_objects and not is_control_plane(node):
-                self._marks.delete(node)
+        if forget_node and may_release(scope.law_input()):
+            self._forget_node(scope)
         kept = [entry for entry in claim.metadata.finalizers if entry != names.FINALIZER_MACHINE]
         metadata = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version, "finalizers": kept or None}
         try:
             self._client.patch(NodeClaim, claim.name, claim.namespace, MergePatch({"metadata": metadata}))
         except NotFoundError:
             return
+
+    def _forget_node(self, scope: SlotScope) -> None:
+        node, group = scope.node, scope.group
+        if node is not None and group is not None and group.spec.delete_node_objects and not is_control_plane(node):
+            self._marks.delete(node)
 
     def _collect(self, scope: SlotScope, claim: NodeClaim) -> datetime | None:
         """Delete an ended, digested claim after its TTL, unless a Job of it still runs."""
@@ -378,6 +383,12 @@ class ClaimReconciler:
         return True
 
 
+_NO_DEADLINE: Final = condition(
+    ClaimCondition.NO_DEADLINE,
+    True,
+    "NoDeadline",
+    "spec.deadlineAt is not set: a boot that never starts holds its slot until the claim is deleted",
+)
 _DEFAULT_TTL: Final = NodeClaimSpec.model_fields["ttl_seconds_after_finished"].default
 
 

@@ -53,9 +53,7 @@ class GroupReconciler:
             return Result()
         slots = self._slots.by_index(INDEX_GROUP, f"{group.namespace}/{group.name}")
         claims = [
-            claim
-            for slot in slots
-            for claim in self._claims.by_index(INDEX_SLOT, f"{slot.namespace}/{slot.name}")
+            claim for slot in slots for claim in self._claims.by_index(INDEX_SLOT, f"{slot.namespace}/{slot.name}")
         ]
         if group.marked:
             self._leave(group, claims)
@@ -91,9 +89,7 @@ class GroupReconciler:
     def _conditions(self, group: Group, slots: Sequence[Node], claims: Sequence[NodeClaim]) -> list[Condition]:
         empty = f'no slot carries the label {names.LABEL_GROUP}="{group.name}"'
         changes = [
-            condition(
-                GroupCondition.READY, bool(slots), "SlotsFound" if slots else "NoSlots", "" if slots else empty
-            )
+            condition(GroupCondition.READY, bool(slots), "SlotsFound" if slots else "NoSlots", "" if slots else empty)
         ]
         found = suspicion(claims, self._settings)
         known = next((c for c in group.status.conditions if c.type == GroupCondition.POOL_SUSPECT), None)
@@ -131,4 +127,3 @@ def _health(slots: Sequence[Node], claims: Sequence[NodeClaim]) -> GroupHealth:
     if failed and not any(claim.phase is ClaimPhase.READY for claim in wanted):
         return GroupHealth.OFFLINE
     return GroupHealth.DEGRADED if failed else GroupHealth.HEALTHY
-

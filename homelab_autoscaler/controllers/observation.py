@@ -42,7 +42,8 @@ class ObservationReconciler:
     def _conditions(self, scope: SlotScope) -> list[Condition]:
         changes = slot_checks.observation(scope)
         doubted = any(
-            entry.type == SlotCondition.POWER_UNKNOWN and entry.status == "True" for entry in scope.slot.status.conditions
+            entry.type == SlotCondition.POWER_UNKNOWN and entry.status == "True"
+            for entry in scope.slot.status.conditions
         )
         if doubted and scope.power is PowerState.ON:
             changes.append(condition(SlotCondition.POWER_UNKNOWN, False, "ObservedOn", "the machine was seen on"))

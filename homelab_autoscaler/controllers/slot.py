@@ -32,7 +32,6 @@ from homelab_autoscaler.phase import MachineState, Operation, fires, next_expiry
 from homelab_autoscaler.runtime import ConflictError, MergePatch, NotFoundError, Result
 
 if TYPE_CHECKING:
-    from homelab_api.core import Job
     from homelab_api.meta import Condition
     from homelab_autoscaler.claim.create import ClaimFactory
     from homelab_autoscaler.claim.recorder import ClaimRecorder
@@ -133,9 +132,7 @@ class SlotReconciler:
         if scope.slot.marked and self._leave(scope):
             return Result()
         this = _Pass(scope.now)
-        fault = slot_checks.problem(
-            scope, self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name)
-        )
+        fault = slot_checks.problem(scope, self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name))
         if fault is not None:
             self._say_fault(scope, fault)
             this.conditions.append(fault)
@@ -175,15 +172,12 @@ class SlotReconciler:
         owner = scope.owner
         for job in suspended:
             ours = owner is not None and owned_by(job, owner.uid)
+            asked = fires(scope.law_input(releasing=job.uid))
             if job_type(job) == names.JOB_TYPE_STARTUP:
-                if owner is not None and ours and owner.wants_machine and owner.phase is not ClaimPhase.READY:
-                    asked = fires(scope.law_input(releasing=job.uid)) is Operation.START_NODE
-                    if asked:
-                        this.again(self._boot.begin(scope, owner, job))
-                        continue
-            elif fires(scope.law_input(releasing=job.uid)) is Operation.SHUTDOWN_NODE and (
-                ours or (owner is None and owned_by(job, scope.slot.uid))
-            ):
+                if owner is not None and ours and asked is Operation.START_NODE:
+                    this.again(self._boot.begin(scope, owner, job))
+                    continue
+            elif asked is Operation.SHUTDOWN_NODE and (ours or (owner is None and owned_by(job, scope.slot.uid))):
                 this.again(self._shutdown.resume(scope, job).again_at)
                 continue
             log.info("suspended Job withdrawn", slot=scope.slot.name, job=job.name)
@@ -227,9 +221,8 @@ class SlotReconciler:
         if lock is not None and lock.kind == LockKind.SCALE_DOWN and wanted and self._locks.ours_to_take(lock):
             self._shutdown.abort(scope)
             self._locks.clear_stale(scope.slot)
-        elif lock is not None and scope.settle_until() is None:
-            if not self._locks.clear_stale(scope.slot):
-                this.again(lock.expires_at)
+        elif lock is not None and scope.settle_until() is None and not self._locks.clear_stale(scope.slot):
+            this.again(lock.expires_at)
         self._rest(scope, this)
 
     def _rest(self, scope: SlotScope, this: _Pass) -> None:

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from homelab_api import names
-from homelab_api.core import Job
 from homelab_api.meta import format_duration
 from homelab_api.v2alpha1 import Call, ClaimCondition, ClaimPhase, NodeClaim, PowerState, Reason
 from homelab_autoscaler.claim.debt import job_type, owned_by
@@ -28,6 +27,7 @@ from homelab_autoscaler.phase import MachineState, Operation, state
 from homelab_autoscaler.runtime import MergePatch, NotFoundError
 
 if TYPE_CHECKING:
+    from homelab_api.core import Job
     from homelab_autoscaler.claim.recorder import ClaimRecorder
     from homelab_autoscaler.lifecycle.gate import ReadinessGate
     from homelab_autoscaler.lifecycle.job_spec import JobOptions
@@ -46,6 +46,7 @@ class Boot:
 
     def __init__(
         self,
+        *,
         client: Client,
         claims: ClaimRecorder,
         locks: Locks,

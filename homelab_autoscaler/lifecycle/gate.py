@@ -56,6 +56,7 @@ class ReadinessGate:
 
     def __init__(
         self,
+        *,
         client: Client,
         claims: ClaimRecorder,
         locks: Locks,

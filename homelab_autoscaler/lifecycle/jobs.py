@@ -45,9 +45,7 @@ class Jobs:
             return found
         if found.finished and not found.marked:
             self.delete(found)
-        raise ForeignJobError(
-            f"Job {namespace}/{name} exists and belongs to another owner: waiting until it is gone"
-        )
+        raise ForeignJobError(f"Job {namespace}/{name} exists and belongs to another owner: waiting until it is gone")
 
     def release(self, job: Job) -> bool:
         """Let a suspended Job run. False when it is not there as it was read: then it was not released by us.

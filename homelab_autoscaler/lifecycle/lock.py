@@ -9,9 +9,9 @@ coordination lock is a belt"; model section 6.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from homelab_api import names
 from homelab_api.meta import format_time
@@ -20,6 +20,9 @@ from homelab_autoscaler.runtime import InvalidError, JsonPatch, MergePatch, NotF
 
 if TYPE_CHECKING:
     from homelab_autoscaler.runtime import Client, Clock, Leadership
+
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 class LockKind(StrEnum):
@@ -71,10 +74,10 @@ def read_lock(slot: Node) -> Lock | None:
     try:
         taken_at = datetime.fromisoformat(annotations.get(names.ANNOTATION_LOCK_TIMESTAMP, ""))
         timeout = float(annotations.get(names.ANNOTATION_LOCK_TIMEOUT, ""))
-        if taken_at.tzinfo is None:
-            raise ValueError
     except ValueError:
-        taken_at, timeout = datetime.fromisoformat("1970-01-01T00:00:00+00:00"), 0.0
+        taken_at, timeout = _EPOCH, 0.0
+    if taken_at.tzinfo is None:
+        taken_at = _EPOCH
     return Lock(kind, annotations.get(names.ANNOTATION_LOCK_OWNER, ""), taken_at, timeout)
 
 

@@ -80,7 +80,11 @@ def drain_patch(node: CoreNode, now: datetime) -> JsonObject:
         patch["metadata"] = {"annotations": {names.ANNOTATION_CORDONED_BY: "drain"}}
     if drain_started_at(node) is None:
         others = [taint for taint in node.spec.taints if taint.key != names.TAINT_DRAINING]
-        ours = {"key": names.TAINT_DRAINING, "effect": "NoSchedule", "timeAdded": format_time(now.replace(microsecond=0))}
+        ours = {
+            "key": names.TAINT_DRAINING,
+            "effect": "NoSchedule",
+            "timeAdded": format_time(now.replace(microsecond=0)),
+        }
         spec["taints"] = [*(taint.to_json() for taint in others), ours]
     return {**patch, "spec": spec} if spec else {}
 
@@ -136,9 +140,7 @@ def _missing(present: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
 def _ready_taints(node: CoreNode, slot: Node, group: Group) -> list[Taint]:
     gone = _AUTOSCALER_TAINTS | {names.TAINT_DRAINING, names.TAINT_RETURNING}
     removed = {(taint.key, taint.effect) for taint in slot.spec.taints_to_remove}
-    kept = [
-        taint for taint in node.spec.taints if taint.key not in gone and (taint.key, taint.effect) not in removed
-    ]
+    kept = [taint for taint in node.spec.taints if taint.key not in gone and (taint.key, taint.effect) not in removed]
     return _with(kept, [*group.spec.node_taints, *slot.spec.node_taints])
 
 

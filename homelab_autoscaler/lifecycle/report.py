@@ -64,9 +64,7 @@ class Reporter:
         fields = record(status, derive(value), scope.now, value.claim, reason, self._settings)
         return fields or expire(status, scope.now, self._settings)
 
-    def _write(
-        self, scope: SlotScope, fields: JsonObject, changes: Iterable[Condition], drop: Sequence[str]
-    ) -> bool:
+    def _write(self, scope: SlotScope, fields: JsonObject, changes: Iterable[Condition], drop: Sequence[str]) -> bool:
         slot = scope.slot
         kept = without(slot.status.conditions, *drop)
         merged = merge_conditions(kept, changes, scope.now)
@@ -82,5 +80,3 @@ class Reporter:
         except ConflictError:
             return False
         return True
-
-

@@ -250,12 +250,12 @@ class LiveScopes:
         slot = self._optional(Node, name, namespace)
         if slot is None:
             return None
-        claims = tuple(
-            claim for claim in self._client.list(NodeClaim, namespace).items if claim.slot_name == name
-        )
+        claims = tuple(claim for claim in self._client.list(NodeClaim, namespace).items if claim.slot_name == name)
         owner = owning_claim(claims)
         node = self._optional(CoreNode, recorded_node_name(owner, slot), None)
-        jobs = self._client.list(Job, namespace, label_selector=f"{names.LABEL_NODE}={label_value(slot.name, slot.uid)}").items
+        jobs = self._client.list(
+            Job, namespace, label_selector=f"{names.LABEL_NODE}={label_value(slot.name, slot.uid)}"
+        ).items
         return SlotScope(
             slot=slot,
             group=self._optional(Group, slot.group, namespace) if slot.group else None,
@@ -268,9 +268,7 @@ class LiveScopes:
             off_settle=self._off_settle,
         )
 
-    def _optional(
-        self, kind: type[T], name: str, namespace: str | None
-    ) -> T | None:
+    def _optional(self, kind: type[T], name: str, namespace: str | None) -> T | None:
         try:
             return self._client.get(kind, name, namespace)
         except NotFoundError:

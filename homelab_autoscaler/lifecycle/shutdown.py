@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from homelab_api import names
 from homelab_api.conditions import condition
-from homelab_api.core import Job
 from homelab_api.meta import format_duration, format_time
 from homelab_api.v2alpha1 import ClaimCondition, NodeClaim, PowerState, SlotCondition
 from homelab_autoscaler.claim.debt import job_type, owned_by
@@ -28,6 +27,7 @@ from homelab_autoscaler.lifecycle.node_marks import drain_patch, drain_started_a
 from homelab_autoscaler.phase import MachineState, Operation, state
 
 if TYPE_CHECKING:
+    from homelab_api.core import Job
     from homelab_api.meta import Condition
     from homelab_api.v2alpha1 import Node
     from homelab_autoscaler.claim.recorder import ClaimRecorder
@@ -60,6 +60,7 @@ class Shutdown:
 
     def __init__(
         self,
+        *,
         claims: ClaimRecorder,
         locks: Locks,
         jobs: Jobs,
@@ -119,9 +120,7 @@ class Shutdown:
         if scope.node is not None:
             self._marks.apply(scope.node, undrain_patch(scope.node))
         self._locks.release(scope.slot)
-        self._events.event(
-            scope.slot, "Normal", events.SHUTDOWN_ABORTED, f"machine {scope.slot.name} is wanted again"
-        )
+        self._events.event(scope.slot, "Normal", events.SHUTDOWN_ABORTED, f"machine {scope.slot.name} is wanted again")
 
     def follow(self, scope: SlotScope) -> datetime | None:
         """One step of the monitor: watch the slot's shutdown Job to its end and give the lock back.
@@ -152,10 +151,8 @@ class Shutdown:
             return None
         until = ledger.flapping_until(scope.now, self._settings)
         if until is not None:
-            text = (
-                f"{len(ledger.releases)} shutdowns of machine {scope.slot.name} within "
-                f"{format_duration(timedelta(seconds=self._settings.flapping_window))}: pausing until {format_time(until)}"
-            )
+            window = format_duration(timedelta(seconds=self._settings.flapping_window))
+            text = f"{len(ledger.releases)} shutdowns within {window}: pausing until {format_time(until)}"
             self._events.event(scope.slot, "Warning", events.POWER_FLAPPING, text)
             flapping = condition(SlotCondition.POWER_FLAPPING, True, events.POWER_FLAPPING, text)
             return ShutdownStep(until, (flapping,))
