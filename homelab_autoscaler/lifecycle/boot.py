@@ -178,7 +178,8 @@ class Boot:
         if job is not None and job.failed:
             failure = job.condition("Failed")
             timeout = failure is not None and failure.reason == "DeadlineExceeded"
-            return self._fail(scope, claim, job, failure.message if failure else "", timed_out=timeout)
+            self._fail(scope, claim, job, failure.message if failure else "", timed_out=timeout)
+            return None
         if claim.phase is ClaimPhase.PENDING:
             return self._take_up_running(scope, claim)
         start = ended_at(job) if job else claim.status.started_at
@@ -191,7 +192,8 @@ class Boot:
             judged = target.last_transition_time + timedelta(seconds=self._settings.job_failure_target_grace)
             if scope.now >= judged:
                 self._jobs.delete(job)
-                return self._fail(scope, claim, job, target.message, timed_out=target.reason == "DeadlineExceeded")
+                self._fail(scope, claim, job, target.message, timed_out=target.reason == "DeadlineExceeded")
+                return None
             return judged
         since = (None if job.suspended else job.status.start_time) or job.metadata.creation_timestamp or scope.now
         limit = timedelta(seconds=self._settings.job_timeout_of(scope.slot.spec.startup_pod_spec.timeout_seconds))
@@ -199,7 +201,8 @@ class Boot:
         until = since + limit + timedelta(seconds=self._settings.monitor_poll)
         if scope.now >= until:
             self._jobs.delete(job)
-            return self._fail(scope, claim, job, f"it did not finish within {format_duration(limit)}", timed_out=True)
+            self._fail(scope, claim, job, f"it did not finish within {format_duration(limit)}", timed_out=True)
+            return None
         return until
 
     def _fail(self, scope: SlotScope, claim: NodeClaim, job: Job, why: str, *, timed_out: bool) -> None:

@@ -91,7 +91,8 @@ class ReadinessGate:
             if scope.now < until:
                 return until
             waited = format_duration(timedelta(seconds=self._settings.registration_wait))
-            return self._time_out(scope, claim, f"node {scope.node_name} did not register within {waited}")
+            self._time_out(scope, claim, f"node {scope.node_name} did not register within {waited}")
+            return None
         self._marks.apply(node, identity_patch(node, scope.slot, group, placeholder_id(claim)))
         registered = max(start.at, node.metadata.creation_timestamp or start.at)
         until = registered + timedelta(seconds=self._settings.gate_timeout)
@@ -101,7 +102,8 @@ class ReadinessGate:
         if scope.now < until:
             return until
         waited = format_duration(timedelta(seconds=self._settings.gate_timeout))
-        return self._time_out(scope, claim, f"{why}, {waited} after it registered")
+        self._time_out(scope, claim, f"{why}, {waited} after it registered")
+        return None
 
     def _open(self, scope: SlotScope, claim: NodeClaim, group: Group) -> datetime | None:
         """The cached node looks usable: read it again, make it capacity, ask once more, move the claim."""
