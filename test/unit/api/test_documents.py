@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from homelab_api import names
 from homelab_api.crd import DEFINITIONS, field_descriptions
 from homelab_api.v2alpha1 import Group, Node, NodeClaim, NodeReclaim
 from homelab_autoscaler.phase import LAW
@@ -52,3 +53,17 @@ def test_a_field_is_described_by_the_text_below_it():
     described = field_descriptions(Group.model_fields["status"].annotation)
     assert described["slots"] == "Slots whose label names the pool."
     assert described["on"] == "Machines observed on."
+
+
+def test_every_mark_says_what_it_is(generator):
+    page = generator.api_page()
+    for name, value in vars(names).items():
+        if name.isupper() and not name.startswith("_") and isinstance(value, str) and "/" in value:
+            assert f"`{value}`" in page, name
+
+
+def test_every_word_of_a_vocabulary_says_what_it_is(generator):
+    page = generator.api_page()
+    for words in generator.WORDS:
+        for entry in words:
+            assert f"- `{entry.value}`: " in page, entry
