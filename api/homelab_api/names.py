@@ -65,6 +65,8 @@ ANNOTATION_END_REASON: Final = f"{GROUP}/end-reason"
 """Written by whoever deletes a claim; becomes the reason of `completed`. Absent: DeletedByHand."""
 ANNOTATION_ACKNOWLEDGED: Final = f"{GROUP}/acknowledged"
 """The autoscaler has asked to delete this failed instance: it is not listed any more."""
+ANNOTATION_REQUEST_ID: Final = f"{GROUP}/request-id"
+"""Random, written by the creator: tells its own claim from another of the same name after a lost reply."""
 
 # --- on corev1 nodes ------------------------------------------------------------------------------------------
 ANNOTATION_CORDONED_BY: Final = f"{GROUP}/cordoned-by"
