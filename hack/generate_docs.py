@@ -1,4 +1,4 @@
-"""Write the documents that are made: docs/input-law.md, docs/api-reference.md and the index of docs/reasons.
+"""Write the documents that are made: docs/input-law.md, api-reference.md, settings.md and the index of docs/reasons.
 
 Usage: generate_docs.py [--check]    --check writes nothing and fails when a committed file differs from the code
 """
@@ -9,14 +9,17 @@ import ast
 import inspect
 import re
 import sys
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from homelab_api import names
 from homelab_api.crd import DEFINITIONS, definitions
+from homelab_api.meta import format_duration
 from homelab_api.v2alpha1 import Call, ClaimPhase, GroupHealth, PowerState, ReclaimPhase, ReclaimSource, SlotPhase
 from homelab_autoscaler.phase import LAW, ClaimKind, MachineState, Operation, Row
+from homelab_autoscaler.settings import Settings, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +98,19 @@ operator reads are listed too.
 
 {{marks}}"""
 
+SETTINGS_TEXT = f"""{NOTE}
+# Settings
+
+Every number that the manager runs by. Each can be set in the manager's environment as `{{prefix}}<NAME>`,
+for example `{{prefix}}JOB_TIMEOUT=6m`. Times are seconds, or a duration with a unit. A number that is out of
+range stops the manager at its start and names the setting.
+
+One boot can take {{budget}}: `job_timeout` + `monitor_poll` + `registration_wait` + `gate_timeout` +
+`uncordon_retry_max` + `deadline_slack`. A claim's deadline is at least that far from its request; a group's
+`maxNodeProvisionTime` and a slot's `timeoutSeconds` only lengthen it.
+
+{{table}}
+"""
 REASONS_TEXT = f"""{NOTE}
 # Reasons, conditions and events
 
@@ -276,9 +292,26 @@ def reasons_index() -> str:
     return text
 
 
+def settings_page() -> str:
+    """Every setting with its default."""
+    lines = ["| Setting | Default | Meaning |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        time = any(isinstance(mark, Span) for mark in field.metadata)
+        default = format_duration(timedelta(seconds=field.default)) if time else str(field.default)
+        meaning = re.sub(r" \((?:model |state |section)[^()]*\)\.$", ".", " ".join((field.description or "").split()))
+        lines.append(f"| `{name}` | {default} | {meaning} |")
+    budget = format_duration(timedelta(seconds=Settings.model_construct().boot_budget))
+    return SETTINGS_TEXT.format(prefix=Settings.model_config["env_prefix"], budget=budget, table="\n".join(lines))
+
+
 def rendered() -> dict[str, str]:
     """File name to text."""
-    return {"input-law.md": law_page(), "api-reference.md": api_page(), "reasons/README.md": reasons_index()}
+    return {
+        "input-law.md": law_page(),
+        "api-reference.md": api_page(),
+        "settings.md": settings_page(),
+        "reasons/README.md": reasons_index(),
+    }
 
 
 def differing() -> list[str]:

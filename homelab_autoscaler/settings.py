@@ -21,7 +21,7 @@ SPEC_JOB_TIMEOUT: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Scales:
+class Span:
     """Marks a field that is a span of time, so that `Settings.scaled` divides it."""
 
 
@@ -37,8 +37,8 @@ def _read_seconds(value: object) -> object:
     return value
 
 
-Seconds = Annotated[float, BeforeValidator(_read_seconds), Field(gt=0, allow_inf_nan=False), _Scales()]
-SecondsOrOff = Annotated[float, BeforeValidator(_read_seconds), Field(ge=0, allow_inf_nan=False), _Scales()]
+Seconds = Annotated[float, BeforeValidator(_read_seconds), Field(gt=0, allow_inf_nan=False), Span()]
+SecondsOrOff = Annotated[float, BeforeValidator(_read_seconds), Field(ge=0, allow_inf_nan=False), Span()]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
         times = {
             name: getattr(self, name) / factor
             for name, field in type(self).model_fields.items()
-            if any(isinstance(mark, _Scales) for mark in field.metadata)
+            if any(isinstance(mark, Span) for mark in field.metadata)
         }
         return self.model_copy(update=times)
 

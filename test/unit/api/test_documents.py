@@ -9,6 +9,7 @@ from homelab_api import names
 from homelab_api.crd import DEFINITIONS, field_descriptions
 from homelab_api.v2alpha1 import Group, Node, NodeClaim, NodeReclaim
 from homelab_autoscaler.phase import LAW
+from homelab_autoscaler.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -67,3 +68,12 @@ def test_every_word_of_a_vocabulary_says_what_it_is(generator):
     for words in generator.WORDS:
         for entry in words:
             assert f"- `{entry.value}`: " in page, entry
+
+
+def test_every_setting_is_on_its_page_with_its_default(generator):
+    page = generator.settings_page()
+    for name in Settings.model_fields:
+        assert f"| `{name}` | " in page
+    assert "| `job_timeout` | 5m0s |" in page
+    assert "| `max_attempts` | 3 |" in page
+    assert "One boot can take 12m10s" in page
