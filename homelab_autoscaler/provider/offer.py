@@ -7,19 +7,20 @@ the autoscaler's events when a group cannot grow.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from homelab_api import names
-from homelab_api.v2alpha1 import PowerState, Reason
+from homelab_api.v2alpha1 import PowerState
+from homelab_autoscaler.claim import debt
+from homelab_autoscaler.claim.attempts import exhausted, exhausted_until
 from homelab_autoscaler.phase import power
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from homelab_api.core import CoreNode, Job
-    from homelab_api.v2alpha1 import LastClaim, Node, NodeClaim
+    from homelab_api.v2alpha1 import Node, NodeClaim
     from homelab_autoscaler.settings import Settings
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
@@ -96,39 +97,14 @@ def _decimal(text: str) -> Decimal:
     return value if value.is_finite() and value >= 0 else Decimal(0)
 
 
-def exhausted(last: LastClaim | None, now: datetime, settings: Settings) -> bool:
-    """Whether the slot's streak of failed boots is spent, so that nobody but a person is offered it."""
-    if last is None or last.streak_at is None or last.attempt < settings.max_attempts:
-        return False
-    rest = settings.exhausted_after
-    return rest <= 0 or now < last.streak_at + timedelta(seconds=rest)
-
-
 def offered_again_at(slot: Node, now: datetime, settings: Settings) -> datetime | None:
     """When a spent streak is over by itself; None if there is none or only a person ends it."""
     last = slot.status.last_claim
-    if last is None or last.streak_at is None or settings.exhausted_after <= 0:
-        return None
-    return last.streak_at + timedelta(seconds=settings.exhausted_after) if exhausted(last, now, settings) else None
+    return exhausted_until(last, settings) if exhausted(last, now, settings) else None
 
 
 def in_debt(claim: NodeClaim, facts: SlotFacts) -> bool:
     """Whether the claim may have switched its machine on and nothing has proven that it is off again."""
-    if not (claim.committed or claim.status.inherited_debt):
-        return False
-    if any(_settles(job, claim) for job in facts.jobs):
-        return False
     ready = facts.node.condition("Ready") if facts.node else None
     silent = ready is not None and ready.status == "Unknown" and ready.reason == "NodeStatusUnknown"
-    return not (silent and claim.status.reason is Reason.MACHINE_GONE)
-
-
-def _settles(job: Job, claim: NodeClaim) -> bool:
-    if job.metadata.labels.get(names.LABEL_JOB_TYPE) != names.JOB_TYPE_SHUTDOWN or not job.succeeded:
-        return False
-    owner = job.metadata.controller_owner()
-    if owner is not None and owner.uid == claim.uid:
-        return True
-    since = claim.status.started_at or claim.metadata.creation_timestamp
-    created = job.metadata.creation_timestamp
-    return since is not None and created is not None and created > since
+    return debt.in_debt(claim, facts.jobs, gone_silent=silent)

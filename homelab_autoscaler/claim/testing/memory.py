@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -19,6 +18,8 @@ from homelab_autoscaler.runtime.errors import AlreadyExistsError, ApiError, Conf
 from homelab_autoscaler.runtime.patch import MergePatch, merge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.runtime.clock import Clock
     from homelab_autoscaler.runtime.patch import Patch
@@ -176,7 +177,7 @@ class MemoryStore:
             self.writes.append(("delete", obj.name))
             self._tell("DELETED", obj)
 
-    def all(self, kind: type[T]) -> list[T]:
+    def all(self, kind: type[T]) -> Sequence[T]:
         """Every object of a kind, without any fault."""
         with self._lock:
             return [

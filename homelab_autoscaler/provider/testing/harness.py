@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from homelab_api.core import Secret
-from homelab_autoscaler.claim.testing import MemoryStore
 from homelab_autoscaler.provider.pb import externalgrpc_pb2_grpc as pb_grpc
 from homelab_autoscaler.provider.server import ProviderOptions, ProviderServer
 from homelab_autoscaler.runtime.clock import SystemClock
@@ -20,9 +18,10 @@ from homelab_autoscaler.runtime.stop import StopSignal
 from homelab_autoscaler.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from homelab_api.meta import KubeObject
+    from homelab_autoscaler.claim.testing import MemoryStore
     from homelab_autoscaler.provider.offer import Gate
     from homelab_autoscaler.runtime.cache import Cache
     from homelab_autoscaler.runtime.client import Client

@@ -8,7 +8,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from homelab_api.core import Secret
-from homelab_autoscaler.provider.certificates import issue, make_authority
+from homelab_autoscaler.provider.certificates import KeyPair, issue, make_authority
 from homelab_autoscaler.provider.pb import externalgrpc_pb2 as pb
 from homelab_autoscaler.provider.pb import externalgrpc_pb2_grpc as pb_grpc
 from homelab_autoscaler.provider.server import ProviderError, ProviderOptions
@@ -71,8 +71,6 @@ def test_a_connection_that_calls_is_no_silent_one(served):
 def test_a_certificate_of_our_authority_for_somebody_else_may_not_call(served):
     secret = authority_of(served)
     now = datetime.now(UTC)
-    from homelab_autoscaler.provider.certificates import KeyPair
-
     authority = KeyPair(secret.entry("tls.crt"), secret.entry("tls.key"))
     pair = issue(authority, "someone-else", now, timedelta(days=1), server=False)
     error = refused(served.address, grpc.ssl_channel_credentials(authority.certificate, pair.key, pair.certificate))
@@ -119,17 +117,22 @@ def test_a_port_in_use_is_named_with_what_to_do(declared):
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         options = ProviderOptions(address=address, secrets_namespace=NAMESPACE)
-        with pytest.raises(ProviderError, match=f"cannot listen on {address}.*in use") as caught:
-            with serve(declared.store, options=options):
-                pass
+        with (
+            pytest.raises(ProviderError, match=rf"cannot listen on {address}.*in use") as caught,
+            serve(declared.store, options=options),
+        ):
+            pass
     assert "choose another" in str(caught.value)
 
 
 def test_plaintext_is_served_only_when_asked_for_and_says_so(declared):
     options = ProviderOptions(address=LOCAL, plaintext=True)
-    with structlog.testing.capture_logs() as logs, serve(declared.store, options=options) as served:
-        with grpc.insecure_channel(served.address) as channel:
-            assert ask(channel).nodeGroups
+    with (
+        structlog.testing.capture_logs() as logs,
+        serve(declared.store, options=options) as served,
+        grpc.insecure_channel(served.address) as channel,
+    ):
+        assert ask(channel).nodeGroups
     assert any(entry["log_level"] == "warning" and "PLAINTEXT" in entry["event"] for entry in logs)
     assert declared.store.all(Secret) == []
 
@@ -162,9 +165,11 @@ def test_certificates_can_come_from_files_of_another_authority(declared, tmp_pat
 def test_a_missing_certificate_file_is_named(declared, tmp_path):
     missing = str(tmp_path / "absent.crt")
     options = ProviderOptions(address=LOCAL, certificate=missing, key=missing, client_authority=missing)
-    with pytest.raises(ProviderError, match="absent.crt: No such file"):
-        with serve(declared.store, options=options):
-            pass
+    with (
+        pytest.raises(ProviderError, match=r"absent\.crt: No such file"),
+        serve(declared.store, options=options),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("given", [{"certificate": "a"}, {"key": "a", "client_authority": "b"}])

@@ -1,5 +1,6 @@
 import pytest
 
+from homelab_api.v2alpha1 import Group
 from homelab_autoscaler.provider.failure import CallError, Cause
 from homelab_autoscaler.provider.pool import Pool
 
@@ -96,8 +97,6 @@ def test_an_empty_phase_counts_from_the_moment_the_claim_exists(world):
 def test_over_all_namespaces_ids_carry_the_namespace_and_equal_names_stay_apart(world, clock, settings):
     world.group()
     world.slots(1)
-    from homelab_api.v2alpha1 import Group
-
     world.store.put(Group.from_json({"metadata": {"name": "lab", "namespace": "attic"}, "spec": {}}))
     world.store.put(world.slot_of("old", "lab", namespace="attic"))
     pool = Pool(world.index, clock, settings, None)
