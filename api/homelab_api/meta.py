@@ -15,6 +15,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
+from homelab_api.schema import Bounds, ListKind, OneOf, Rule
+
 # JSON as it travels. Any is right here: the wire is untyped until a model has read it.
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -35,7 +37,10 @@ def parse_duration(text: str) -> timedelta:
     parts = _DURATION_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f'duration "{text}" is not understood: write a number with a unit, like "90s" or "12m10s"')
-    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    try:
+        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    except OverflowError as error:
+        raise ValueError(f'duration "{text}" is longer than can be waited for') from error
 
 
 def format_duration(value: timedelta) -> str:
@@ -53,6 +58,8 @@ def format_duration(value: timedelta) -> str:
 
 
 def _read_duration(value: object) -> object:
+    if isinstance(value, int | float):
+        raise ValueError(f'duration {value} has no unit: write "{value}s" for seconds')  # noqa: TRY004 - pydantic's
     return parse_duration(value) if isinstance(value, str) else value
 
 
@@ -88,6 +95,9 @@ class KubeModel(BaseModel):
         extra="ignore",
         ser_json_timedelta="float",
     )
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """Rules of the CRD schema about the object as a whole; not enforced when it is read."""
 
     def to_json(self) -> JsonObject:
         """The object as JSON values, without unset optional fields (None is left out)."""
@@ -130,12 +140,21 @@ class ObjectMeta(KubeModel):
 class Condition(KubeModel):
     """One entry of status.conditions; merged by `type`, its transition time moves only with `status`."""
 
-    type: str
-    status: str = Field(pattern="^(True|False|Unknown)$")
-    reason: str = ""
-    message: str = ""
+    type: Annotated[str, Bounds(min_length=1, max_length=316)]
+    """What the condition is about."""
+    status: Annotated[str, OneOf(("True", "False", "Unknown"))] = Field(pattern="^(True|False|Unknown)$")
+    """True, False or Unknown."""
+    reason: Annotated[str, Bounds(max_length=1024)] = ""
+    """Why, in one word that a program may match on."""
+    message: Annotated[str, Bounds(max_length=32768)] = ""
+    """Why, in words, with names and numbers."""
     last_transition_time: Time | None = None
+    """When `status` last changed."""
     observed_generation: int | None = None
+    """The generation of the spec that the condition is about."""
+
+
+Conditions = Annotated[list[Condition], ListKind("map", ("type",)), Bounds(max_items=32)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from homelab_api.meta import KubeModel, KubeObject, ResourceInfo, Time
+from homelab_api.schema import LabelKey, LabelValue, NotInCrd, OneOf
 
 
 class Taint(KubeModel):
     """A taint; identity is (key, effect)."""
 
-    key: str
-    effect: str
-    value: str | None = None
-    time_added: Time | None = None
+    key: LabelKey
+    """The taint's key, NAME or DOMAIN/NAME."""
+    effect: Annotated[str, OneOf(("NoSchedule", "PreferNoSchedule", "NoExecute"))]
+    """What it does to pods that do not tolerate it."""
+    value: LabelValue | None = None
+    """An optional value; it is not part of the taint's identity."""
+    time_added: Annotated[Time | None, NotInCrd()] = None
+    """When it was put on a node; of nodes only."""
 
 
 class NodeSpec(KubeModel):

@@ -2,19 +2,17 @@
 
 from homelab_api.v2alpha1.group import Drain, Group, GroupSpec, GroupStatus, NodeTemplate
 from homelab_api.v2alpha1.node import (
-    EnvVar,
     LastClaim,
-    MinimalPodSpec,
     Node,
     Pricing,
     SlotSpec,
     SlotStatus,
     SlotTransition,
-    Volume,
     Watts,
 )
 from homelab_api.v2alpha1.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus, SlotRef
 from homelab_api.v2alpha1.nodereclaim import NodeReclaim, NodeReclaimSpec, NodeReclaimStatus
+from homelab_api.v2alpha1.pod import EnvVar, MinimalPodSpec, ResourceRequirements, Toleration, Volume
 from homelab_api.v2alpha1.vocabulary import (
     STREAK_REASONS,
     Call,
@@ -59,12 +57,14 @@ __all__ = [
     "ReclaimCondition",
     "ReclaimPhase",
     "ReclaimSource",
+    "ResourceRequirements",
     "SlotCondition",
     "SlotPhase",
     "SlotRef",
     "SlotSpec",
     "SlotStatus",
     "SlotTransition",
+    "Toleration",
     "Volume",
     "Watts",
 ]

@@ -12,10 +12,15 @@ class ClaimPhase(StrEnum):
     """Phase of a NodeClaim. An empty phase reads as pending."""
 
     PENDING = "pending"
+    """The request exists and no lifecycle Job was made for it. The only phase that can be cancelled."""
     BOOTING = "booting"
+    """The startup Job exists and the power-on was asked for. Committed: it is reversed, never interrupted."""
     READY = "ready"
+    """The machine is up, joined, and can take the pool's work."""
     FAILED = "failed"
+    """The attempt made no usable machine and never will. Final."""
     COMPLETED = "completed"
+    """The claim ended with its machine available, or was withdrawn; its machine is off. Final."""
 
     @property
     def live(self) -> bool:
@@ -35,51 +40,72 @@ class Call(StrEnum):
     """Who asked for the machine."""
 
     INCREASE_SIZE = "IncreaseSize"
+    """Cluster Autoscaler, through the provider."""
     MANUAL = "Manual"
+    """A person."""
     SCHEDULE = "Schedule"
+    """A ScheduledMachine whose window is open."""
     ADOPT = "Adopt"
+    """The manager, for a machine that was on when its slot was first seen."""
 
 
 class SlotPhase(StrEnum):
     """Report of a slot. Nothing reads it to decide."""
 
     OFF = "off"
+    """The machine is off and nobody wants it: a free slot."""
     PENDING = "pending"
+    """Wanted; the boot has not begun."""
     BOOTING = "booting"
+    """Wanted, and not (or not any more) able to take work."""
     READY = "ready"
+    """The machine takes the pool's work."""
     DRAINING = "draining"
+    """Not wanted, and on or not known to be off."""
     RECLAIMED = "reclaimed"
+    """In its owner's hands."""
 
 
 class PowerState(StrEnum):
     """Observed power: on iff the node's Ready condition is True."""
 
     ON = "on"
+    """The node's Ready condition is True."""
     OFF = "off"
+    """It is not, or there is no node. A report, not evidence."""
 
 
 class ReclaimPhase(StrEnum):
     """Phase of a NodeReclaim."""
 
     EJECTING = "Ejecting"
+    """Jobs are stopped, pods deleted, claims ended."""
     HELD = "Held"
+    """The machine is its owner's."""
     RETURNING = "Returning"
+    """It was given back and rejoins the pool."""
 
 
 class ReclaimSource(StrEnum):
     """Who took the machine back."""
 
     AGENT = "Agent"
+    """The agent on the machine saw a process that matches."""
     MANUAL = "Manual"
+    """A person made the NodeReclaim."""
 
 
 class GroupHealth(StrEnum):
     """Health of a pool."""
 
     HEALTHY = "healthy"
+    """Every wanted machine is ready or on its way."""
     DEGRADED = "degraded"
+    """Some boots failed."""
     OFFLINE = "offline"
+    """Boots failed, and no machine is ready."""
     UNKNOWN = "unknown"
+    """The pool has no slots, or was not looked at yet."""
 
 
 class Reason(StrEnum):

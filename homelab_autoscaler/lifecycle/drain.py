@@ -1,0 +1,102 @@
+"""Draining a node: evict what runs there, in steps that never block a pass for long.
+
+DaemonSet pods, mirror pods and finished pods are left alone: they do not keep a machine from going off. Disruption
+budgets are respected until the group's drain limit; then the rest is deleted, or the shutdown proceeds over it, as the
+group says. Source: model section 6 (Shutdown).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from homelab_api import names
+from homelab_api.core import Pod
+from homelab_autoscaler.runtime import ApiError, ConflictError, NotFoundError, TooManyRequestsError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from homelab_api.core import CoreNode
+    from homelab_api.v2alpha1 import Drain
+    from homelab_autoscaler.runtime import Client, Clock
+
+
+@dataclass(frozen=True, slots=True)
+class DrainProgress:
+    """Where a drain stands.
+
+    Attributes:
+        done: nothing more is waited for.
+        waiting: `namespace/name: why` of pods that are still there, sorted, for people.
+        forced: the limit was passed with pods left.
+    """
+
+    done: bool
+    waiting: tuple[str, ...] = ()
+    forced: bool = False
+
+
+def keeps_node_busy(pod: Pod) -> bool:
+    """Whether a drain has to see this pod off."""
+    if pod.status.phase in {"Succeeded", "Failed"} or names.ANNOTATION_MIRROR_POD in pod.metadata.annotations:
+        return False
+    owner = pod.metadata.controller_owner()
+    return owner is None or owner.kind != "DaemonSet"
+
+
+class Drainer:
+    """Runs drains, one step at a time."""
+
+    def __init__(self, client: Client, clock: Clock, pass_limit: float) -> None:
+        self._client = client
+        self._clock = clock
+        self._pass_limit = pass_limit
+
+    def step(self, node: CoreNode, started_at: datetime, limits: Drain) -> DrainProgress:
+        """Evict what is there, as far as one pass may take.
+
+        Args:
+            node: the node, cordoned and tainted already.
+            started_at: when the drain began, by the taint; the limit counts from here.
+            limits: of the group.
+        """
+        pods = self._client.list(Pod, field_selector=f"spec.nodeName={node.name}").items
+        left = sorted((pod for pod in pods if keeps_node_busy(pod)), key=lambda pod: (pod.namespace, pod.name))
+        if not left:
+            return DrainProgress(done=True)
+        if self._clock.now() >= started_at + limits.timeout:
+            return self._give_up(left, force=limits.force)
+        until = self._clock.monotonic() + self._pass_limit
+        waiting = []
+        for pod in left:
+            if self._clock.monotonic() >= until:
+                waiting.append(f"{pod.namespace}/{pod.name}: next pass")
+            else:
+                waiting.append(f"{pod.namespace}/{pod.name}: {self._evict(pod)}")
+        return DrainProgress(done=False, waiting=tuple(waiting))
+
+    def _evict(self, pod: Pod) -> str:
+        if pod.marked:
+            return "terminating"
+        try:
+            self._client.evict(pod)
+        except NotFoundError:
+            return "gone"
+        except ConflictError:
+            return "replaced while being evicted"
+        except TooManyRequestsError:
+            return "a disruption budget does not allow its eviction yet"
+        except ApiError as error:
+            return f"eviction failed: {error.message}"
+        return "evicted"
+
+    def _give_up(self, left: list[Pod], *, force: bool) -> DrainProgress:
+        if force:
+            for pod in left:
+                try:
+                    self._client.delete(Pod, pod.name, pod.namespace, uid=pod.uid)
+                except (NotFoundError, ConflictError):
+                    continue
+        named = tuple(f"{pod.namespace}/{pod.name}: past the drain limit" for pod in left)
+        return DrainProgress(done=True, waiting=named, forced=True)

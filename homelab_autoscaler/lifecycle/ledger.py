@@ -1,0 +1,89 @@
+"""The slot's shutdown ledger: releases of the last hour, and attempts of shutdowns that no claim asked for.
+
+It lives in an annotation of the slot, so that it survives the manager and every claim, and it is written together
+with the lock. It bounds how often a power command may be sent (guarantee S6). Source: model section 4.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from homelab_api import names
+from homelab_api.meta import format_time
+
+if TYPE_CHECKING:
+    from homelab_api.v2alpha1 import Node
+    from homelab_autoscaler.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownLedger:
+    """What the annotation says.
+
+    Attributes:
+        releases: instants at which a shutdown of the slot took the lock, oldest first, within the window.
+        attempts: shutdowns without a claim since the machine was last observed off.
+        last_attempt_at: the latest of those.
+        job_name: the Job of that attempt.
+    """
+
+    releases: tuple[datetime, ...] = ()
+    attempts: int = 0
+    last_attempt_at: datetime | None = None
+    job_name: str = ""
+
+    @classmethod
+    def read(cls, slot: Node) -> ShutdownLedger:
+        """The ledger of a slot; an unreadable one is empty (a hand emptied it, or wrote nonsense)."""
+        try:
+            body = json.loads(slot.metadata.annotations.get(names.ANNOTATION_SHUTDOWN_LEDGER, "{}"))
+            last = body.get("lastAttemptAt")
+            return cls(
+                releases=tuple(datetime.fromisoformat(text) for text in body.get("releases", [])),
+                attempts=int(body.get("attempts", 0)),
+                last_attempt_at=datetime.fromisoformat(last) if last else None,
+                job_name=str(body.get("jobName", "")),
+            )
+        except (ValueError, TypeError, AttributeError):
+            return cls()
+
+    def text(self) -> str:
+        """The annotation's value."""
+        body: dict[str, object] = {"releases": [format_time(at) for at in self.releases]}
+        if self.attempts:
+            body |= {"attempts": self.attempts, "jobName": self.job_name}
+        if self.attempts and self.last_attempt_at:
+            body["lastAttemptAt"] = format_time(self.last_attempt_at)
+        return json.dumps(body, separators=(",", ":"))
+
+    def released(self, at: datetime, window: timedelta) -> ShutdownLedger:
+        """With one more release; those outside the window are dropped."""
+        return replace(self, releases=(*(old for old in self.releases if old > at - window), at))
+
+    def attempted(self, at: datetime, attempts: int, job_name: str) -> ShutdownLedger:
+        """With an attempt that no claim asked for."""
+        return replace(self, attempts=attempts, last_attempt_at=at, job_name=job_name)
+
+    def rested(self) -> ShutdownLedger:
+        """After the machine was observed off: the attempts start anew, the releases of the hour stay."""
+        return replace(self, attempts=0, last_attempt_at=None, job_name="")
+
+    def flapping_until(self, now: datetime, settings: Settings) -> datetime | None:
+        """Until when no shutdown may be released because too many were; None if one may."""
+        since = now - timedelta(seconds=settings.flapping_window)
+        recent = [at for at in self.releases if at > since]
+        if len(recent) < settings.flapping_limit:
+            return None
+        until = recent[-1] + timedelta(seconds=settings.flapping_pause)
+        return until if now < until else None
+
+
+def next_attempt(attempts: int, last_at: datetime | None, now: datetime, settings: Settings) -> int | datetime:
+    """The number of the next shutdown attempt, or until when the pause after a spent streak lasts."""
+    if attempts < settings.max_attempts:
+        return attempts + 1
+    until = last_at + timedelta(seconds=settings.shutdown_pause) if last_at else now
+    return until if now < until else 1

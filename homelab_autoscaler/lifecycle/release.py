@@ -1,0 +1,102 @@
+"""The second read: the last question before a power command, asked of the API server and not of a cache.
+
+Guarantee: a Job is released only if, at a moment after its creation, the law asked for exactly this operation for
+exactly this claim; and if its reason goes in the instant between that read and the release, it is deleted again.
+Non-guarantee: a command that has left its pod cannot be called back.
+Source: model section 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from homelab_autoscaler.phase import Operation, fires
+
+if TYPE_CHECKING:
+    from homelab_api.core import Job
+    from homelab_autoscaler.lifecycle.jobs import Jobs
+    from homelab_autoscaler.lifecycle.scope import Scopes, SlotScope
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of an attempt to release.
+
+    Attributes:
+        released: the Job runs, and the reason for it still stood after it was released.
+        withdrawn: the law does not ask for the operation any more, and the Job was deleted. Neither this nor
+            `released`: the Job is not as it was read; the next pass looks again.
+        because: for people: why not.
+    """
+
+    released: bool
+    withdrawn: bool = False
+    because: str = ""
+
+
+def still_asked(scope: SlotScope | None, operation: Operation, claim_uid: str, job_uid: str) -> str:
+    """Why the operation is not asked for any more; "" if it is. Pure: this predicate is the whole second read."""
+    if scope is None:
+        return "the slot is gone"
+    owner = scope.owner
+    uid = owner.uid if owner else ""
+    value = scope.law_input(releasing=job_uid)
+    if value.held:
+        return "the machine is in its owner's hands"
+    if uid != claim_uid:
+        return "another claim owns the slot"
+    if fires(value) is not operation:
+        return f"the law does not ask for {operation} any more"
+    return ""
+
+
+class Releaser:
+    """Releases suspended Jobs after the second read."""
+
+    def __init__(self, live: Scopes, jobs: Jobs) -> None:
+        self._live = live
+        self._jobs = jobs
+
+    def release(self, scope: SlotScope, job: Job, operation: Operation, claim_uid: str) -> Verdict:
+        """Ask again, release, and look once more. A Job whose reason is gone is deleted."""
+        namespace, name = scope.key
+        before = self._live.read(namespace, name)
+        because = still_asked(before, operation, claim_uid, job.uid)
+        if because:
+            self._jobs.delete(job)
+            log.info("operation withdrawn", slot=name, job=job.name, operation=operation, because=because)
+            return Verdict(released=False, withdrawn=True, because=because)
+        present = next((entry for entry in before.jobs if entry.uid == job.uid), None) if before else None
+        if present is not None and not present.suspended:
+            return Verdict(released=True)
+        if present is None or not self._jobs.release(job):
+            return Verdict(released=False, because="the Job changed while it was being released")
+        after = self._live.read(namespace, name)
+        because = _gone_since(after, operation, claim_uid)
+        if because:
+            self._jobs.delete(job)
+            log.warning("operation called back", slot=name, job=job.name, operation=operation, because=because)
+            return Verdict(released=False, withdrawn=True, because=because)
+        log.info("power command released", slot=name, job=job.name, operation=operation, claim=claim_uid)
+        return Verdict(released=True)
+
+
+def _gone_since(scope: SlotScope | None, operation: Operation, claim_uid: str) -> str:
+    """Whether reclaim or claim took the reason away while the Job was being released."""
+    if scope is None:
+        return "" if operation is Operation.SHUTDOWN_NODE else "the slot is gone"
+    if scope.reclaim is not None:
+        return "the machine is in its owner's hands"
+    wanted = any(claim.wants_machine for claim in scope.claims)
+    if operation is Operation.START_NODE and not any(
+        claim.uid == claim_uid and claim.wants_machine for claim in scope.claims
+    ):
+        return "its claim wants the machine no more"
+    if operation is Operation.SHUTDOWN_NODE and wanted:
+        return "a claim wants the machine"
+    return ""

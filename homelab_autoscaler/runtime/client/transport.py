@@ -1,0 +1,197 @@
+"""HTTP to one API server: a connection pool, the Authorization header, timeouts, and streams that can be cut.
+
+Knows nothing of kinds or retries. Every failure to get an answer is a TransportError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import urllib3
+
+from homelab_autoscaler.runtime.errors import StallError, TransportError
+
+if TYPE_CHECKING:
+    from urllib3.connectionpool import HTTPConnectionPool
+
+    from homelab_autoscaler.runtime.client.ratelimit import TokenBucket
+    from homelab_autoscaler.runtime.clock import Clock
+    from homelab_autoscaler.runtime.config import ClientConfig
+
+DEFAULT_POOL_SIZE: Final = 64
+DEFAULT_TIMEOUT: Final = 15.0
+CONNECT_TIMEOUT: Final = 5.0
+
+_NOT_SENT = (
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+    urllib3.exceptions.LocationParseError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole HTTP reply."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Observer = Callable[[str, int], None]
+"""Told (method, status) of each reply; status 0 when there was none."""
+
+
+class Transport:
+    """A pool of connections to one API server, shared by any number of threads."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        clock: Clock,
+        *,
+        pool_size: int = DEFAULT_POOL_SIZE,
+        limiter: TokenBucket | None = None,
+        user_agent: str = "homelab-autoscaler",
+        observer: Observer | None = None,
+    ) -> None:
+        self.host = config.host
+        self._authorization = config.authorization
+        self._clock = clock
+        self._limiter = limiter
+        self._pool: HTTPConnectionPool = config.make_pool(pool_size)
+        self._base = {"Accept": "application/json", "User-Agent": user_agent}
+        self._observer = observer
+        prefix = urllib3.util.parse_url(config.host).path or ""
+        self._prefix = prefix.rstrip("/")
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> Reply:
+        """One request, one reply of any status.
+
+        Raises:
+            TransportError: there was no reply within `timeout` seconds.
+        """
+        response = self._open(method, target, body, content_type, timeout, preload=True)
+        return Reply(response.status, response.headers, response.data)
+
+    def stream(self, target: str, *, inactivity: float) -> Stream | Reply:
+        """GET that stays open; a reply of 400 or more is returned whole.
+
+        Args:
+            target: path and query.
+            inactivity: seconds of silence after which reading raises StallError.
+
+        Raises:
+            TransportError: the connection could not be made.
+        """
+        response = self._open("GET", target, None, "application/json", inactivity, preload=False)
+        if response.status >= 400:
+            try:
+                return Reply(response.status, response.headers, response.data)
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                raise TransportError(f"GET {target}: {error}") from error
+        return Stream(response, target)
+
+    def close(self) -> None:
+        """Drop idle connections. Requests under way are not cut."""
+        self._pool.close()
+
+    def _open(
+        self, method: str, target: str, body: bytes | None, content_type: str, timeout: float, *, preload: bool
+    ) -> Any:
+        if self._limiter is not None:
+            delay = self._limiter.reserve()
+            if delay > 0:
+                self._clock.sleep(delay)
+        headers = dict(self._base)
+        if body is not None:
+            headers["Content-Type"] = content_type
+        authorization = self._authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        try:
+            response = self._pool.urlopen(
+                method,
+                self._prefix + target,
+                body=body,
+                headers=headers,
+                retries=False,
+                redirect=False,
+                assert_same_host=False,
+                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), read=timeout),
+                preload_content=preload,
+            )
+        except (urllib3.exceptions.HTTPError, OSError, ssl.SSLError) as error:
+            if self._observer is not None:
+                self._observer(method, 0)
+            sent = not isinstance(error, _NOT_SENT)
+            raise TransportError(f"{method} {self.host}{target}: {error}", sent=sent) from error
+        if self._observer is not None:
+            self._observer(method, response.status)
+        return response
+
+
+class Stream:
+    """An open reply body, read line by line by one thread; `close` may be called from any other."""
+
+    def __init__(self, response: Any, target: str) -> None:
+        self._response = response
+        self._target = target
+        self._closed = threading.Event()
+
+    def lines(self) -> Iterator[bytes]:
+        """Complete lines without their end, as they arrive; ends when the server or `close` ends the stream.
+
+        A last line without an end is dropped: the stream was cut in it.
+
+        Raises:
+            StallError: nothing came for longer than the inactivity limit.
+            TransportError: the connection broke.
+        """
+        rest = b""
+        try:
+            for chunk in self._response.stream(65536, decode_content=True):
+                if self._closed.is_set():
+                    return
+                parts = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+                rest = parts.pop()
+                for line in parts:
+                    if line:
+                        yield line
+        except urllib3.exceptions.ReadTimeoutError as error:
+            if not self._closed.is_set():
+                raise StallError(f"GET {self._target}: nothing was received for too long") from error
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
+            # Closing the socket under a reader surfaces as any of these; a close of our own is a normal end.
+            if not self._closed.is_set():
+                raise TransportError(f"GET {self._target}: {error}") from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the stream now; a reader that waits in another thread is woken. Harmless when repeated."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        connection = getattr(self._response, "connection", None) or getattr(self._response, "_connection", None)
+        sock = getattr(connection, "sock", None)
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                # On a TLS socket the plain shutdown is wanted: it wakes the reader without a handshake.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        with contextlib.suppress(Exception):
+            self._response.close()

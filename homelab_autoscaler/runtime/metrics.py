@@ -1,0 +1,210 @@
+"""Metrics under the names of controller-runtime, workqueue and client-go, so that existing dashboards work."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from homelab_autoscaler.runtime.queue.metrics import QueueMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from homelab_autoscaler.runtime.cache import Cache
+
+RECONCILE_BUCKETS = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
+    1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
+    25.0, 30.0, 40.0, 50.0, 60.0, math.inf,
+)  # fmt: skip
+QUEUE_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0, math.inf)
+RESULTS = ("success", "error", "requeue_after", "requeue")
+_MAX_PRIORITIES = 25
+OTHER_PRIORITIES = "other"
+
+
+class Metrics:
+    """All metrics of one manager, in one registry of its own: several managers in a process do not meet."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        r = self.registry
+        c = ("controller",)
+        self.reconcile_total = _counter("controller_runtime_reconcile_total", "Passes by result", (*c, "result"), r)
+        self.reconcile_errors = _counter("controller_runtime_reconcile_errors_total", "Passes that failed", c, r)
+        self.terminal_errors = _counter(
+            "controller_runtime_terminal_reconcile_errors_total", "Passes that failed for good", c, r
+        )
+        self.reconcile_panics = _counter(
+            "controller_runtime_reconcile_panics_total", "Passes that ended in a bug (an unexpected exception)", c, r
+        )
+        self.reconcile_timeouts = _counter(
+            "controller_runtime_reconcile_timeouts_total", "Passes that ran over their time limit", c, r
+        )
+        self.reconcile_time = Histogram(
+            "controller_runtime_reconcile_time_seconds", "Length of passes", c, registry=r, buckets=RECONCILE_BUCKETS
+        )
+        self.max_concurrent = Gauge(
+            "controller_runtime_max_concurrent_reconciles", "Workers of a controller", c, registry=r
+        )
+        self.active_workers = Gauge("controller_runtime_active_workers", "Workers with a request", c, registry=r)
+        self.stale_skips = _counter(
+            "controller_runtime_reconcile_stale_cache_skips_total",
+            "Passes put off because the cache had not yet seen the writes of the one before",
+            c,
+            r,
+        )
+        q = ("name", "controller")
+        self.queue_depth = Gauge("workqueue_depth", "Keys that are ready", (*q, "priority"), registry=r)
+        self.queue_adds = _counter("workqueue_adds_total", "Keys added", q, r)
+        self.queue_retries = _counter("workqueue_retries_total", "Keys added with a delay", q, r)
+        self.queue_duration = Histogram(
+            "workqueue_queue_duration_seconds", "Wait of keys in the queue", q, registry=r, buckets=QUEUE_BUCKETS
+        )
+        self.work_duration = Histogram(
+            "workqueue_work_duration_seconds", "Work on keys", q, registry=r, buckets=QUEUE_BUCKETS
+        )
+        self.rest_requests = _counter(
+            "rest_client_requests_total", "Requests to the API server", ("code", "method", "host"), r
+        )
+        self.leader = Gauge("leader_election_master_status", "1 while this process leads", ("name",), registry=r)
+        self.leader_slowpath = _counter(
+            "leader_election_slowpath_total", "Renewals that needed a read first", ("name",), r
+        )
+        self.webhook_latency = Histogram(
+            "controller_runtime_webhook_latency_seconds", "Length of admission calls", ("webhook",), registry=r
+        )
+        self.webhook_requests = _counter(
+            "controller_runtime_webhook_requests_total", "Admission calls", ("webhook", "code"), r
+        )
+        self.webhook_in_flight = Gauge(
+            "controller_runtime_webhook_requests_in_flight", "Admission calls under way", ("webhook",), registry=r
+        )
+        self.webhook_panics = _counter(
+            "controller_runtime_webhook_panics_total", "Admission calls that ended in a bug", (), r
+        )
+        self.certificate_reads = _counter("certwatcher_read_certificate_total", "Certificates read", (), r)
+        self.certificate_errors = _counter(
+            "certwatcher_read_certificate_errors_total", "Certificates that could not be read", (), r
+        )
+        self.events_dropped = _counter("event_recorder_dropped_total", "Events not written, by cause", ("cause",), r)
+        self._live = _LiveCollector()
+        r.register(self._live)
+
+    def queue(self, name: str, processing: Callable[[], Mapping[object, float]]) -> QueueMetrics:
+        """The metrics of one queue; `processing` tells the seconds that each key is with a worker."""
+        self._live.queues[name] = processing
+        return PrometheusQueueMetrics(self, name)
+
+    def watch_cache(self, cache: Cache) -> None:
+        """Report the state of all informers of a cache."""
+        self._live.cache = cache
+
+    def observe_request(self, host: str) -> Callable[[str, int], None]:
+        """An observer for a Transport."""
+        children: dict[tuple[str, int], Counter] = {}
+
+        def observe(method: str, status: int) -> None:
+            child = children.get((method, status))
+            if child is None:
+                code = str(status) if status else "<error>"
+                child = children[(method, status)] = self.rest_requests.labels(code, method, host)
+            child.inc()
+
+        return observe
+
+
+class PrometheusQueueMetrics(QueueMetrics):
+    """The numbers of one queue under workqueue's names."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self._name = name
+        self._depth = metrics.queue_depth
+        self._depths: dict[int, Gauge] = {}
+        self._adds = metrics.queue_adds.labels(name, name)
+        self._retries = metrics.queue_retries.labels(name, name)
+        self._queued = metrics.queue_duration.labels(name, name)
+        self._worked = metrics.work_duration.labels(name, name)
+        self._lock = threading.Lock()
+        self.depth(0, 0)
+
+    def depth(self, priority: int, change: int) -> None:
+        """See QueueMetrics. Beyond 25 priorities the rest share one label, so that the series stay bounded."""
+        gauge = self._depths.get(priority)
+        if gauge is None:
+            with self._lock:
+                label = str(priority) if len(self._depths) < _MAX_PRIORITIES else OTHER_PRIORITIES
+                gauge = self._depth.labels(self._name, self._name, label)
+                if label != OTHER_PRIORITIES:
+                    self._depths[priority] = gauge
+        gauge.inc(change)
+
+    def added(self) -> None:
+        """See QueueMetrics."""
+        self._adds.inc()
+
+    def retried(self) -> None:
+        """See QueueMetrics."""
+        self._retries.inc()
+
+    def handed_out(self, queued: float) -> None:
+        """See QueueMetrics."""
+        self._queued.observe(queued)
+
+    def finished(self, worked: float) -> None:
+        """See QueueMetrics."""
+        self._worked.observe(worked)
+
+
+class _LiveCollector:
+    """Values that are computed when they are asked for: no thread has to keep them fresh."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Callable[[], Mapping[object, float]]] = {}
+        self.cache: Cache | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ["name", "controller"]
+        unfinished = GaugeMetricFamily(
+            "workqueue_unfinished_work_seconds", "Seconds of work under way, summed", labels=labels
+        )
+        longest = GaugeMetricFamily(
+            "workqueue_longest_running_processor_seconds", "Seconds of the longest work under way", labels=labels
+        )
+        for name, processing in list(self.queues.items()):
+            ages = list(processing().values())
+            unfinished.add_metric([name, name], sum(ages))
+            longest.add_metric([name, name], max(ages, default=0.0))
+        yield unfinished
+        yield longest
+        if self.cache is not None:
+            yield from self._informers(self.cache)
+
+    @staticmethod
+    def _informers(cache: Cache) -> Iterable[Metric]:
+        labels = ["name", "group", "version", "resource"]
+        queued = GaugeMetricFamily("informer_queued_items", "Events not yet delivered to handlers", labels=labels)
+        objects = GaugeMetricFamily("informer_store_objects", "Objects in the store", labels=labels)
+        version = GaugeMetricFamily(
+            "informer_store_resource_version", "Version the store is in step with", labels=labels
+        )
+        silence = GaugeMetricFamily(
+            "informer_silence_seconds", "Seconds since the server last said anything", labels=labels
+        )
+        for informer in cache.informers():
+            resource = informer.kind.resource
+            values = [informer.namespace or "all", resource.group, resource.version, resource.plural]
+            queued.add_metric(values, informer.pending)
+            objects.add_metric(values, len(informer.store))
+            text = informer.store.version
+            version.add_metric(values, float(text) if text.isdigit() else 0.0)
+            silence.add_metric(values, informer.silence)
+        yield from (queued, objects, version, silence)
+
+
+def _counter(name: str, text: str, labels: Iterable[str], registry: CollectorRegistry) -> Counter:
+    return Counter(name, text, tuple(labels), registry=registry)

@@ -1,0 +1,51 @@
+from datetime import timedelta
+
+import pytest
+
+from homelab_api import names
+from homelab_autoscaler.lifecycle.ledger import ShutdownLedger, next_attempt
+from homelab_autoscaler.settings import Settings
+
+SETTINGS = Settings()
+
+
+def test_a_ledger_survives_its_annotation(make):
+    ledger = ShutdownLedger().released(make.now, timedelta(hours=1)).attempted(make.now, 2, "worker-01-shutdown-4")
+    slot = make.slot(metadata={"annotations": {names.ANNOTATION_SHUTDOWN_LEDGER: ledger.text()}})
+    assert ShutdownLedger.read(slot) == ledger
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"releases": 3}', '{"attempts": "x"}', "null"])
+def test_an_annotation_that_a_hand_broke_reads_as_empty(make, text):
+    slot = make.slot(metadata={"annotations": {names.ANNOTATION_SHUTDOWN_LEDGER: text}})
+    assert ShutdownLedger.read(slot) == ShutdownLedger()
+
+
+def test_the_seventh_release_within_an_hour_waits_half_an_hour_after_the_sixth(make):
+    ledger = ShutdownLedger()
+    for minute in range(6):
+        assert ledger.flapping_until(make.at(minute * 60), SETTINGS) is None
+        ledger = ledger.released(make.at(minute * 60), timedelta(hours=1))
+    assert ledger.flapping_until(make.at(360), SETTINGS) == make.at(300 + 1800)
+    assert ledger.flapping_until(make.at(300 + 1800), SETTINGS) is None
+
+
+def test_releases_leave_the_ledger_with_the_window(make):
+    ledger = ShutdownLedger().released(make.at(0), timedelta(hours=1)).released(make.at(3601), timedelta(hours=1))
+    assert ledger.releases == (make.at(3601),)
+
+
+def test_rest_clears_attempts_and_keeps_the_releases(make):
+    ledger = ShutdownLedger().released(make.now, timedelta(hours=1)).attempted(make.now, 3, "j")
+    assert ledger.rested() == ShutdownLedger(releases=(make.now,))
+
+
+def test_attempts_count_to_three_then_pause_for_thirty_minutes_then_start_anew(make):
+    assert [next_attempt(n, make.now, make.now, SETTINGS) for n in (0, 1, 2)] == [1, 2, 3]
+    assert next_attempt(3, make.now, make.at(1), SETTINGS) == make.at(1800)
+    assert next_attempt(3, make.now, make.at(1800), SETTINGS) == 1
+
+
+def test_the_escape_hatch_takes_effect_at_once(make):
+    assert next_attempt(0, None, make.now, SETTINGS) == 1
+    assert next_attempt(3, None, make.now, SETTINGS) == 1
