@@ -19,12 +19,13 @@ API = "io.k8s.api."
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 EXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
 KINDS = {
-    f"{API}core.v1.": "Namespace Node Pod ConfigMap Secret Event ServiceAccount Service Binding ResourceQuota LimitRange "
-    "PersistentVolumeClaim",
+    f"{API}core.v1.": "Namespace Node Pod ConfigMap Secret Event ServiceAccount Service Binding ResourceQuota "
+    "LimitRange PersistentVolumeClaim",
     f"{API}apps.v1.": "Deployment ReplicaSet DaemonSet StatefulSet",
     f"{API}batch.v1.": "Job CronJob",
     f"{API}rbac.v1.": "Role RoleBinding ClusterRole ClusterRoleBinding",
-    f"{API}authorization.v1.": "SelfSubjectAccessReview SubjectAccessReview LocalSubjectAccessReview SelfSubjectRulesReview",
+    f"{API}authorization.v1.": "SelfSubjectAccessReview SubjectAccessReview LocalSubjectAccessReview "
+    "SelfSubjectRulesReview",
     f"{API}authentication.v1.": "SelfSubjectReview TokenReview",
     f"{API}coordination.v1.": "Lease",
     f"{API}events.v1.": "Event",

@@ -13,13 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import aiohttp
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.status import ApiStatusError, failure
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -224,7 +226,7 @@ class HttpClient(ApiClient):
         tls = _tls(cluster, user) if cluster.get("server", "").startswith("https") else None
         return cls(cluster["server"], token=user.get("token", ""), tls=tls)
 
-    async def __aenter__(self) -> HttpClient:
+    async def __aenter__(self) -> Self:
         """Nothing to open: connections are made when needed."""
         return self
 
@@ -279,7 +281,7 @@ class HttpClient(ApiClient):
                 raw = await response.read()
                 return Answer(response.status, tuple(response.headers.items()), raw)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ConnectionLostError(f"{method} {path}: {error or type(error).__name__}") from error
+            raise ConnectionLostError(f"{method} {path}: {error!r}") from error
 
     async def _stream(self, path: str, query: Query) -> AsyncIterator[bytes]:
         parameters = [(key, value) for key, values in encode_query(query).items() for value in values]
@@ -294,7 +296,7 @@ class HttpClient(ApiClient):
                     for line in lines:
                         yield line
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ConnectionLostError(f"watch {path}: {error or type(error).__name__}") from error
+            raise ConnectionLostError(f"watch {path}: {error!r}") from error
 
 
 def _tls(cluster: JsonObject, user: JsonObject) -> ssl.SSLContext:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from homelab_api.meta import JsonObject
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from homelab_api.meta import JsonObject
 
 
 class Cause(NamedTuple):

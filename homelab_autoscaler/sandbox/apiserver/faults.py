@@ -11,17 +11,20 @@ import asyncio
 import fnmatch
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
-from homelab_autoscaler.sandbox.apiserver.store import Store
 from homelab_autoscaler.sandbox.status import ApiStatusError, details_of, failure, stale
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
+    from homelab_autoscaler.sandbox.apiserver.store import Store
 
 FaultKind = Literal[
     "latency",

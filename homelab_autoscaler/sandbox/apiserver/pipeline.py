@@ -21,13 +21,11 @@ from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics import incoming
 from homelab_autoscaler.sandbox.apiserver.semantics.deleting import Deleter
 from homelab_autoscaler.sandbox.apiserver.semantics.eviction import Evictor
-from homelab_autoscaler.sandbox.apiserver.semantics.identity import Authenticator
 from homelab_autoscaler.sandbox.apiserver.semantics.options import delete_options, write_options
 from homelab_autoscaler.sandbox.apiserver.semantics.patching import APPLY, applier, maker, patch_type
 from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.rbac import Attributes, Authorizer
 from homelab_autoscaler.sandbox.apiserver.semantics.reading import Reader
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
 from homelab_autoscaler.sandbox.apiserver.semantics.reviews import Reviews
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import parse_fields
 from homelab_autoscaler.sandbox.apiserver.semantics.special import Special
@@ -44,6 +42,8 @@ from homelab_autoscaler.sandbox.status import (
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.apiserver.faults import Faults
+    from homelab_autoscaler.sandbox.apiserver.semantics.identity import Authenticator
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
 
 _log = logging.getLogger(__name__)
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -79,7 +79,7 @@ class Pipeline:
             warnings += [text for text in error.warnings if text not in warnings]
         except RecursionError:
             response = self._error(failure(400, "BadRequest", "the request nests too deeply"))
-        except Exception:
+        except Exception:  # noqa: BLE001  (one bad request must not take the server down)
             _log.exception("unexpected error in %s %s", request.method, request.path)
             response = self._error(
                 failure(500, "InternalError", "Internal error occurred: unexpected error, see the server's log", {})
@@ -165,7 +165,7 @@ class Pipeline:
         if verb == "get":
             return self._reader.get(call, self._faults.read_revision(call))
         if verb == "list":
-            return self._reader.list(call, at=self._faults.read_revision(call))
+            return self._reader.list_(call, at=self._faults.read_revision(call))
         if verb == "watch":
             return self.watching.watch(call)
         if "list" not in resource.verbs:

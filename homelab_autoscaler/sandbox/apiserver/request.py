@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from homelab_autoscaler.sandbox.status import bad_request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.kinds import builtin_resources
 from homelab_autoscaler.sandbox.apiserver.faults import Faults
 from homelab_autoscaler.sandbox.apiserver.pipeline import Pipeline
@@ -25,6 +23,12 @@ from homelab_autoscaler.sandbox.apiserver.transport.http import HttpServer
 from homelab_autoscaler.sandbox.apiserver.transport.local import LocalClient
 from homelab_autoscaler.sandbox.apiserver.writelog import WriteLog
 from homelab_autoscaler.sandbox.clock import SandboxClock, SystemSandboxClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from homelab_api.meta import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

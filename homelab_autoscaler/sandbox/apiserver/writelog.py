@@ -6,16 +6,16 @@ Tests judge a program by what it wrote. Reads, refused writes, dry runs and writ
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from homelab_api.meta import JsonObject
-from homelab_autoscaler.sandbox.apiserver.store import Change, Key
-
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
+    from homelab_autoscaler.sandbox.apiserver.store import Change, Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,8 @@ def _node_status(body: JsonObject, _now: datetime) -> str:
     ready = next(
         (item for item in (body.get("status") or {}).get("conditions") or [] if item.get("type") == "Ready"), None
     )
-    if ready is None:
-        status = "Unknown"
-    else:
-        status = "Ready" if ready.get("status") == "True" else "NotReady"
-    return status + (",SchedulingDisabled" if (body.get("spec") or {}).get("unschedulable") else "")
+    word = {"True": "Ready"}.get(ready.get("status", ""), "NotReady") if ready else "Unknown"
+    return word + (",SchedulingDisabled" if (body.get("spec") or {}).get("unschedulable") else "")
 
 
 def _node_roles(body: JsonObject, _now: datetime) -> str:
@@ -165,7 +162,7 @@ def _selector(body: JsonObject, _now: datetime) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or _NONE
 
 
-def _event_seen(first: bool) -> Cell:
+def _event_seen(*, first: bool) -> Cell:
     def cell(body: JsonObject, now: datetime) -> str:
         if first:
             return age(body.get("firstTimestamp") or body.get("eventTime") or body.get("deprecatedFirstTimestamp"), now)

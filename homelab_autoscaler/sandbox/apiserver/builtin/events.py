@@ -5,12 +5,14 @@ Stored in the core form. `events.k8s.io` shows the same fields under newer names
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import names
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, invalid_value, required
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 # core name, events.k8s.io name
 _RENAMED = {

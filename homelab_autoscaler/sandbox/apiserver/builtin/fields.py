@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
-from homelab_autoscaler.sandbox.apiserver.semantics.selectors import FieldGetter
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.selectors import FieldGetter
 
 
 def _at(path: str, default: str = "") -> FieldGetter:

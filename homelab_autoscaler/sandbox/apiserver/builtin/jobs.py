@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.pods import default_template_spec, template_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, go_value, invalid_value, required
 
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
 _NAME_LABEL = "batch.kubernetes.io/job-name"
-_NOT_NEGATIVE = ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"]
+_NOT_NEGATIVE = [
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+]
 _FINISHED = ("Complete", "Failed")
 
 
@@ -80,20 +90,24 @@ def _problems(body: JsonObject) -> list[Cause]:
     return problems
 
 
+_FIXED = (
+    "completions",
+    "selector",
+    "completionMode",
+    "podFailurePolicy",
+    "backoffLimitPerIndex",
+    "managedBy",
+    "successPolicy",
+)
+
+
 def _update_problems(body: JsonObject, old: JsonObject) -> list[Cause]:
     new_spec, old_spec = body["spec"], old["spec"]
-    problems = []
-    for field in (
-        "completions",
-        "selector",
-        "completionMode",
-        "podFailurePolicy",
-        "backoffLimitPerIndex",
-        "managedBy",
-        "successPolicy",
-    ):
-        if new_spec.get(field) != old_spec.get(field):
-            problems.append(invalid_value(f"spec.{field}", new_spec.get(field), "field is immutable"))
+    problems = [
+        invalid_value(f"spec.{field}", new_spec.get(field), "field is immutable")
+        for field in _FIXED
+        if new_spec.get(field) != old_spec.get(field)
+    ]
     new_template, old_template = copy.deepcopy(new_spec["template"]), copy.deepcopy(old_spec["template"])
     if old_spec.get("suspend") and not (old.get("status") or {}).get("startTime"):
         # Until it has run for the first time a suspended Job may still be told where to run.

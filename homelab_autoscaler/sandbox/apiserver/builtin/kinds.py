@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from homelab_autoscaler.sandbox.apiserver.builtin import (
     columns,
@@ -18,6 +18,9 @@ from homelab_autoscaler.sandbox.apiserver.builtin import (
 )
 from homelab_autoscaler.sandbox.apiserver.builtin.types import shape_of
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import ALL_VERBS, Resource, Rules, Subresource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _STATUS_VERBS = ("get", "patch", "update")
 _CREATE = ("create",)
@@ -123,6 +126,12 @@ def _subresources(kind: str, plural: str, *, status: bool) -> dict[str, Subresou
     return {item.name: item for item in found}
 
 
+def _categories(plural: str) -> tuple[str, ...]:
+    if plural in _CATEGORY_ALL:
+        return ("all",)
+    return ("api-extensions",) if plural.startswith(("customresource", "validatingwebhook")) else ()
+
+
 def builtin_resources() -> list[Resource]:
     """Every built-in resource, made anew."""
     found = []
@@ -139,15 +148,12 @@ def builtin_resources() -> list[Resource]:
                 shape=shape_of(f"{package}.{kind}"),
                 collection="/events" if new_events else f"{group}/{plural}",
                 short_names=short_names,
-                categories=("all",)
-                if plural in _CATEGORY_ALL
-                else ("api-extensions",)
-                if plural.startswith("customres") or plural.startswith("validatingwebhook")
-                else (),
+                categories=_categories(plural),
                 subresources=_subresources(kind, plural, status=status),
                 rules=rules,
                 select=fields.SELECTABLE.get((group, plural), {}),
                 columns=columns.COLUMNS.get(plural, columns.DEFAULT),
+                name_column=plural != "events",
                 to_storage=events.to_core if new_events else None,
                 from_storage=events.from_core if new_events else None,
                 scale=_SCALE_PATHS if plural in _SCALED else None,

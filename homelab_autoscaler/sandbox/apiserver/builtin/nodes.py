@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from homelab_api.meta import JsonObject
+from typing import TYPE_CHECKING
+
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, forbidden_field, unsupported_value
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

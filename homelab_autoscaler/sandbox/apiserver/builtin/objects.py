@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.crd_checks import crd_defaults, crd_problems, crd_update_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, forbidden_field, invalid_value, required
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _DATA_KEY_MESSAGE = (

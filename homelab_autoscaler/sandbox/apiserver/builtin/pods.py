@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, duplicate, forbidden_field, invalid_value, required
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 _ALLOWED_CHANGES = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, invalid_value
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 _PERCENT = re.compile(r"[0-9]+%")
 _PERCENT_MESSAGE = (

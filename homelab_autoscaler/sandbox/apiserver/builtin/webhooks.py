@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, invalid_value, required, unsupported_value
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 
 def _default(body: JsonObject) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 
 def age(text: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 time was: `45s`, `7m14s`, `3d5h`; `<unknown>` without one, `<invalid>` for the future."""
+    """How long ago a time was: `45s`, `7m14s`, `3d5h`; `<unknown>` without one, `<invalid>` for the future."""
     if not text:
         return "<unknown>"
     try:

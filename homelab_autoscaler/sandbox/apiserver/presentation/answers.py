@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import yaml
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import PLAIN, Representation
 from homelab_autoscaler.sandbox.apiserver.presentation.tables import partial, table
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
-from homelab_autoscaler.sandbox.apiserver.store import Stored
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
+    from homelab_autoscaler.sandbox.apiserver.store import Stored
 
 
 def encode(value: Any, representation: Representation = PLAIN) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource, Subresource
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource, Subresource
 
 # The Kubernetes version whose behaviour this server follows. kubectl dispatchers pick their binary by it.
 VERSION: JsonObject = {
@@ -20,7 +21,21 @@ VERSION: JsonObject = {
     "platform": "any",
 }
 # Groups in the order in which a real server lists them; later ones follow by name.
-_GROUP_ORDER = ["apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io"]
+_GROUP_ORDER = [
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+]
 
 
 class Discovery:

@@ -6,14 +6,16 @@ Schemas of custom resources are the CRDs' own. Those of built-in kinds have fiel
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.types import OBJECT_META
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource
-from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource
+    from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
 _TYPES = {"string", "integer", "number", "boolean"}
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
+import orjson
+
 from homelab_autoscaler.sandbox.apiserver.presentation.ages import age
 from homelab_autoscaler.sandbox.apiserver.presentation.jsonpath import find
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Column, Resource
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from homelab_api.meta import JsonObject
 
 NAME_COLUMN: JsonObject = {
     "name": "Name",
@@ -45,9 +50,7 @@ def convert(values: list[Any], kind: str, now: datetime) -> Any:
     value = values[0]
     if kind == "string":
         if len(values) > 1 or isinstance(value, dict | list):
-            from orjson import dumps
-
-            return " ".join(item if isinstance(item, str) else dumps(item).decode() for item in values)
+            return " ".join(item if isinstance(item, str) else orjson.dumps(item).decode() for item in values)
         if isinstance(value, bool):
             return str(value).lower()
         return value if isinstance(value, str) else str(value)
@@ -63,7 +66,7 @@ def convert(values: list[Any], kind: str, now: datetime) -> Any:
 def definitions(resource: Resource) -> list[JsonObject]:
     """The columns' headings."""
     return [
-        NAME_COLUMN,
+        *([NAME_COLUMN] if resource.name_column else []),
         *(
             {
                 "name": column.name,
@@ -103,7 +106,10 @@ def table(
         "columnDefinitions": definitions(resource) if headings else None,
         "rows": [
             {
-                "cells": [body["metadata"]["name"], *(column.cell(body, now) for column in resource.columns)],
+                "cells": [
+                    *([body["metadata"]["name"]] if resource.name_column else []),
+                    *(column.cell(body, now) for column in resource.columns),
+                ],
                 "object": _row_object(body, include),
             }
             for body in bodies

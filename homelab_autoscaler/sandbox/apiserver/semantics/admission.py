@@ -8,19 +8,21 @@ import binascii
 import ssl
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import cel
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
 from homelab_autoscaler.sandbox.apiserver.semantics.reviews import user_info
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import from_object
 from homelab_autoscaler.sandbox.apiserver.store import Change, Key, Store
 from homelab_autoscaler.sandbox.status import ApiStatusError, failure
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
 
 _COLLECTION = "admissionregistration.k8s.io/validatingwebhookconfigurations"
 # Objects that decide about admission are not subject to it, or a bad webhook could never be removed.
@@ -237,7 +239,7 @@ class Webhooks:
                 f'failed to call webhook: service "{service.get("name", "")}" not found: '
                 f"this server has no service network, map {key} to a URL"
             )
-        return base.rstrip("/") + service.get("path", "/")
+        return base.rstrip("/") + str(service.get("path", "/"))
 
     def _connection(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import yaml
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.protobuf import ProtobufError, read_protobuf
 from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, unsupported_media_type
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -170,8 +172,8 @@ def duplicate_fields(data: bytes) -> list[str]:
 
     def visit(value: Any, path: str) -> None:
         if isinstance(value, dict):
-            for key in dict.fromkeys(repeated.get(id(value), ())):
-                found.append(f"{path}.{key}" if path else key)
+            names = dict.fromkeys(repeated.get(id(value), ()))
+            found.extend(f"{path}.{key}" if path else key for key in names)
             for key, item in value.items():
                 visit(item, f"{path}.{key}" if path else key)
         elif isinstance(value, list):

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.jsonpath import find
 from homelab_autoscaler.sandbox.apiserver.presentation.tables import columns_of_crd
 from homelab_autoscaler.sandbox.apiserver.semantics.deleting import CRD_FINALIZER
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource, Rules, Subresource
-from homelab_autoscaler.sandbox.apiserver.semantics.selectors import FieldGetter
 from homelab_autoscaler.sandbox.apiserver.semantics.structural import Schema, conform
 from homelab_autoscaler.sandbox.apiserver.store import Change, Key, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Plane
+    from homelab_autoscaler.sandbox.apiserver.semantics.selectors import FieldGetter
 
 CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 _STATUS_VERBS = ("get", "patch", "update")

@@ -10,10 +10,12 @@ import base64
 import binascii
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from homelab_autoscaler.sandbox.apiserver.builtin.types import VANISHING
-from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
+
+if TYPE_CHECKING:
+    from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")

@@ -7,14 +7,17 @@ What a deletion leaves to controllers: removing dependents and orphaning them (g
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.options import DeleteOptions, list_options
 from homelab_autoscaler.sandbox.apiserver.semantics.plane import SYSTEM_NAMESPACES, Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.reading import Reader, Selection
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
-from homelab_autoscaler.sandbox.apiserver.store import Key, Stored
 from homelab_autoscaler.sandbox.status import conflict, details_of, forbidden, not_found, stale, success
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
+    from homelab_autoscaler.sandbox.apiserver.store import Key, Stored
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"

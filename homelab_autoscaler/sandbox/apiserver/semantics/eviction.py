@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from homelab_api.meta import JsonObject
+from typing import TYPE_CHECKING
+
 from homelab_autoscaler.sandbox.apiserver.builtin.types import DELETE_OPTIONS
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
-from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics.decode import DecodeError, decode
-from homelab_autoscaler.sandbox.apiserver.semantics.deleting import Deleter
 from homelab_autoscaler.sandbox.apiserver.semantics.options import (
     DeleteOptions,
     checked_delete_options,
     write_options,
 )
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import from_object
 from homelab_autoscaler.sandbox.apiserver.store import Key, Stored
 from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, not_found, success
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
+    from homelab_autoscaler.sandbox.apiserver.semantics.deleting import Deleter
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 
 _BUDGETS = "policy/poddisruptionbudgets"
 _BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -50,7 +54,7 @@ class Evictor:
         if stored is None:
             raise not_found("pods", "", call.target.name)
         if self._guarded(stored):
-            self._take_disruption(call, stored, options)
+            self._take_disruption(stored, options)
         await self._deleter.remove(call, call.key, options, name=call.target.name)
         return answer(success(201), 201)
 
@@ -74,7 +78,7 @@ class Evictor:
         phase = (pod.get("status") or {}).get("phase")
         return phase not in {"Pending", "Succeeded", "Failed"} and "deletionTimestamp" not in pod["metadata"]
 
-    def _take_disruption(self, call: Call, stored: Stored, options: DeleteOptions) -> None:
+    def _take_disruption(self, stored: Stored, options: DeleteOptions) -> None:
         """Count the eviction in the one budget that guards the Pod."""
         budgets = []
         for item in self._plane.store.collection(_BUDGETS).items(stored.key.namespace):

@@ -7,14 +7,17 @@ The functions never change their arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
-from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
 Fields = dict[str, Any]
 
@@ -131,7 +134,7 @@ def minus(one: Fields, other: Fields) -> Fields | None:
     """What is in the first and not in the second; None when nothing is left."""
     if not one:
         return None if is_member(other) else one
-    found = {}
+    found: Fields = {}
     for key, node in one.items():
         if key == ".":
             if not is_member(other):
@@ -149,7 +152,7 @@ def intersection(one: Fields, other: Fields) -> Fields | None:
     """What is in both; None when nothing is."""
     if not one or not other:
         return {} if is_member(one) and is_member(other) else None
-    found = {}
+    found: Fields = {}
     if "." in one and "." in other:
         found["."] = {}
     for key, node in one.items():

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import csv
 import secrets
-from collections.abc import Iterable
-from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from homelab_autoscaler.sandbox.apiserver.request import ADMIN, ANONYMOUS, ApiRequest, User
 from homelab_autoscaler.sandbox.apiserver.semantics.rbac import Attributes, Authorizer
 from homelab_autoscaler.sandbox.status import ApiStatusError, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
 
 _AUTHENTICATED = "system:authenticated"
 _SERVICE_ACCOUNT = "system:serviceaccount:"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.types import OBJECT_META
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics.decode import DecodeError, decode
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
-from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 from homelab_autoscaler.sandbox.apiserver.semantics.structural import conform
 from homelab_autoscaler.sandbox.status import (
     ApiStatusError,
@@ -18,6 +16,12 @@ from homelab_autoscaler.sandbox.status import (
     invalid,
     invalid_value,
 )
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
+    from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
 
 class UnknownFieldsError(Exception):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import names
 from homelab_autoscaler.sandbox.status import Cause, forbidden_field, invalid_value, required
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 # What only the server decides; an update keeps the stored values whatever it says.
 SYSTEM_FIELDS = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
@@ -99,10 +101,11 @@ def validate_update(metadata: JsonObject, old: JsonObject) -> list[Cause]:
                     f"[]string{{{listed}}}",
                 )
             )
-    for key in ("uid", "name", "namespace"):
-        if metadata.get(key, "") != old.get(key, ""):
-            problems.append(invalid_value(f"metadata.{key}", metadata.get(key, ""), "field is immutable"))
-    return problems
+    return problems + [
+        invalid_value(f"metadata.{key}", metadata.get(key, ""), "field is immutable")
+        for key in ("uid", "name", "namespace")
+        if metadata.get(key, "") != old.get(key, "")
+    ]
 
 
 def for_create(metadata: JsonObject, *, namespace: str, uid: str, now: str, generation: int | None) -> None:

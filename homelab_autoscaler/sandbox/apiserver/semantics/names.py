@@ -102,8 +102,8 @@ def label_value_problems(value: str) -> tuple[str, ...]:
     if not _label_value.fullmatch(value):
         problems.append(
             _regex_message(
-                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-                "start and end with an alphanumeric character",
+                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and "
+                "must start and end with an alphanumeric character",
                 _LABEL_VALUE,
                 "MyValue",
                 "my_value",

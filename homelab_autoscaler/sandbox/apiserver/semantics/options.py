@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.types import DELETE_OPTIONS
-from homelab_autoscaler.sandbox.apiserver.request import ApiRequest
 from homelab_autoscaler.sandbox.apiserver.semantics.decode import DecodeError, decode
 from homelab_autoscaler.sandbox.status import (
     Cause,
@@ -20,6 +19,10 @@ from homelab_autoscaler.sandbox.status import (
     required,
     unsupported_value,
 )
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.request import ApiRequest
 
 _META_GROUP = "meta.k8s.io"
 _TRUE = {"true", "1", "t", "T", "TRUE", "True"}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import fieldset
-from homelab_autoscaler.sandbox.apiserver.semantics.fieldset import Fields
-from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 from homelab_autoscaler.sandbox.status import ApiStatusError, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.fieldset import Fields
+    from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
 # What nobody owns: the server sets it, or it names the object.
 _UNOWNED = [
@@ -20,7 +23,19 @@ _UNOWNED = [
     ("f:kind",),
     *(
         ("f:metadata", f"f:{name}")
-        for name in ["name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "selfLink", "managedFields", "deletionGracePeriodSeconds", "generateName"]
+        for name in [
+            "name",
+            "namespace",
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "selfLink",
+            "managedFields",
+            "deletionGracePeriodSeconds",
+            "generateName",
+        ]
     ),
 ]
 
@@ -113,7 +128,8 @@ def after_update(
         ignored: branches that this request cannot write.
     """
     if old is None:
-        changed, removed = owned(fieldset.fields_of(new, shape, containers=True), ignored), {}
+        changed = owned(fieldset.fields_of(new, shape, containers=True), ignored)
+        removed: Fields = {}
     else:
         changed, removed = fieldset.compare(old, new, shape)
         changed, removed = owned(changed, ignored), owned(removed, ignored)
@@ -178,7 +194,7 @@ def apply(
         changed, _ = fieldset.compare(live, merged, shape)
         contested = fieldset.intersection(applied, owned(changed, ignored)) if changed else None
         if contested:
-            result = _settle(owners, manager, contested, api_version, force=force)
+            result = _settle(owners, manager, contested, force=force)
     last = owners[manager].fields if manager in owners else {}
     result.pop(manager, None)
     if applied:
@@ -193,7 +209,7 @@ def apply(
     return merged, result
 
 
-def _settle(owners: Owners, manager: Manager, contested: Fields, api_version: str, *, force: bool) -> Owners:
+def _settle(owners: Owners, manager: Manager, contested: Fields, *, force: bool) -> Owners:
     conflicts: list[tuple[Entry, list[str]]] = []
     result: Owners = {}
     for key, entry in owners.items():

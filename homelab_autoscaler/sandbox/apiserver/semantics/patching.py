@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics import incoming, json_patch, merge_patch, ownership, strategic_patch
-from homelab_autoscaler.sandbox.apiserver.semantics.options import WriteOptions
 from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Manager, Owners
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
-from homelab_autoscaler.sandbox.apiserver.semantics.writing import Make
 from homelab_autoscaler.sandbox.status import (
     Cause,
     bad_request,
@@ -21,6 +16,13 @@ from homelab_autoscaler.sandbox.status import (
     not_found,
     unsupported_media_type,
 )
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.options import WriteOptions
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
+    from homelab_autoscaler.sandbox.apiserver.semantics.writing import Make
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

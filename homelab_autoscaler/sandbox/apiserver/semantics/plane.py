@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from homelab_api.meta import JsonObject
-from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, Target, User
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource
 from homelab_autoscaler.sandbox.apiserver.store import Collection, Key, Store, Stored
-from homelab_autoscaler.sandbox.apiserver.writelog import WriteLog
-from homelab_autoscaler.sandbox.clock import SandboxClock
+
+if TYPE_CHECKING:
+    from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, Target, User
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource
+    from homelab_autoscaler.sandbox.apiserver.writelog import WriteLog
+    from homelab_autoscaler.sandbox.clock import SandboxClock
 
 # The namespaces that every cluster has from the start.
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")

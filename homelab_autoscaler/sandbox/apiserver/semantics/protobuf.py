@@ -7,10 +7,12 @@ object; field numbers follow the published .proto files of each kind.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from homelab_api.meta import JsonObject
 
 _MAGIC = b"k8s\x00"
 _MAX_LENGTH = 3 * 1024 * 1024

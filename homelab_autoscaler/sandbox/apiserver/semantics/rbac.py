@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import orjson
 
-from homelab_api.meta import JsonObject
-from homelab_autoscaler.sandbox.apiserver.request import User
+from homelab_autoscaler.sandbox.apiserver.semantics.selectors import from_object
 from homelab_autoscaler.sandbox.apiserver.store import Change, Collection, Key, Store
 from homelab_autoscaler.sandbox.status import ApiStatusError, failure, forbidden
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.request import User
 
 _GROUP = "rbac.authorization.k8s.io"
 _COLLECTIONS = {f"{_GROUP}/{name}" for name in ("roles", "clusterroles", "rolebindings", "clusterrolebindings")}
@@ -61,7 +66,7 @@ class PolicyRule:
             return False
         if asked.path:
             return any(
-                path == "*" or path == asked.path or (path.endswith("*") and asked.path.startswith(path[:-1]))
+                path in {"*", asked.path} or (path.endswith("*") and asked.path.startswith(path[:-1]))
                 for path in self.paths
             )
         return (
@@ -190,8 +195,6 @@ class Authorizer:
         """A role's rules, with those of the ClusterRoles that it aggregates."""
         aggregation = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
         if aggregation:
-            from homelab_autoscaler.sandbox.apiserver.semantics.selectors import from_object
-
             for selector in aggregation:
                 labels = from_object(selector)
                 for stored in self._collection("clusterroles").items():
@@ -257,7 +260,8 @@ class Authorizer:
                 plural,
                 _GROUP,
                 name,
-                f'user "{user.name}" (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{shown}',
+                f'user "{user.name}" (groups={groups}) is attempting to grant RBAC permissions not currently held:\n'
+                f"{shown}",
             )
 
 

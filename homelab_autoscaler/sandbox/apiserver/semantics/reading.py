@@ -5,16 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import joined_list, list_answer, object_answer
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import PLAIN, negotiate
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics.options import ListOptions, list_options, revision
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import (
     FieldSelector,
     LabelSelector,
@@ -23,6 +21,11 @@ from homelab_autoscaler.sandbox.apiserver.semantics.selectors import (
 )
 from homelab_autoscaler.sandbox.apiserver.store import ExpiredRevisionError, Key, Stored
 from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, not_found
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
 
 _CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -64,7 +67,13 @@ class Selection:
             return False
         if self.labels and not self.labels.matches(stored.labels):
             return False
-        return not self.fields or self.fields.matches(key.namespace, key.name, stored.load, self.resource.select)
+        return not self.fields or self.fields.matches(
+            key.namespace, key.name, lambda: self._served(stored), self.resource.select
+        )
+
+    def _served(self, stored: Stored) -> JsonObject:
+        body = stored.load()
+        return self.resource.from_storage(body) if self.resource.from_storage else body
 
 
 class Reader:
@@ -104,7 +113,7 @@ class Reader:
         states = self._plane.store.snapshot(resource.collection, at, key.namespace)
         return next((stored for stored in states if stored.key == key), None)
 
-    def list(self, call: Call, options: ListOptions | None = None, at: int | None = None) -> ApiResponse:
+    def list_(self, call: Call, options: ListOptions | None = None, at: int | None = None) -> ApiResponse:
         """Many objects, or a page of them.
 
         Args:
@@ -206,10 +215,8 @@ def _token(version: int, last: Key, namespace: str | None) -> str:
 def _read_token(token: str, namespace: str | None) -> tuple[int, Key]:
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        value = orjson.loads(raw)
-        if not isinstance(value, dict):
-            raise ValueError("not an object")
-    except (binascii.Error, ValueError) as error:
+        value = dict(orjson.loads(raw))
+    except (binascii.Error, ValueError, TypeError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
     if value.get("v") != "meta.k8s.io/v1":
         raise bad_request(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
-from homelab_autoscaler.sandbox.apiserver.semantics.selectors import FieldGetter
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape, without_defaults
-from homelab_autoscaler.sandbox.status import Cause
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.selectors import FieldGetter
     from homelab_autoscaler.sandbox.apiserver.semantics.structural import Schema
+    from homelab_autoscaler.sandbox.status import Cause
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -114,6 +115,7 @@ class Resource:
         schema: validation of a custom resource.
         select: fields that field selectors may name, besides metadata.name and metadata.namespace.
         columns: of its Tables, without the name.
+        name_column: its Tables begin with the name; those of Events end with it.
         to_storage: turns an object of this version into the stored form, in place or anew.
         from_storage: the way back.
         deprecation: text of a Warning header on every request.
@@ -138,6 +140,7 @@ class Resource:
     schema: Schema | None = None
     select: Mapping[str, FieldGetter] = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
+    name_column: bool = True
     to_storage: Callable[[JsonObject], JsonObject] | None = None
     from_storage: Callable[[JsonObject], JsonObject] | None = None
     deprecation: str = ""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from homelab_api.meta import JsonObject
+from typing import TYPE_CHECKING
+
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import negotiate
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse, User
 from homelab_autoscaler.sandbox.apiserver.semantics import incoming
-from homelab_autoscaler.sandbox.apiserver.semantics.identity import Authenticator
 from homelab_autoscaler.sandbox.apiserver.semantics.options import write_options
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.rbac import Attributes, Authorizer
 from homelab_autoscaler.sandbox.status import bad_request, invalid, invalid_value
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.identity import Authenticator
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 
 _FIELDS = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
 

@@ -6,11 +6,13 @@ walks these shapes. `Shape.field` finds what lies under a key, so that walkers n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from homelab_api.meta import JsonObject
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from homelab_api.meta import JsonObject
 
 UNSET: Any = object()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.presentation.jsonpath import find
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import negotiate
@@ -12,10 +11,7 @@ from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics import incoming, json_patch, merge_patch
 from homelab_autoscaler.sandbox.apiserver.semantics.options import write_options
-from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Owners
 from homelab_autoscaler.sandbox.apiserver.semantics.patching import JSON_PATCH, patch_type
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
-from homelab_autoscaler.sandbox.apiserver.semantics.writing import Writer
 from homelab_autoscaler.sandbox.status import (
     bad_request,
     conflict,
@@ -26,6 +22,12 @@ from homelab_autoscaler.sandbox.status import (
     stale,
     success,
 )
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Owners
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
+    from homelab_autoscaler.sandbox.apiserver.semantics.writing import Writer
 
 
 class Special:

@@ -6,11 +6,13 @@ lists), `$retainKeys`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics.merge_patch import merge as merge_untyped
-from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
 _DELETE = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"

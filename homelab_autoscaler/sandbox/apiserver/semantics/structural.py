@@ -8,12 +8,10 @@ gives. List uniqueness (`x-kubernetes-list-type`) is checked here.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.builtin.types import OBJECT_META
 from homelab_autoscaler.sandbox.apiserver.semantics.cel import Rule
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
@@ -27,6 +25,11 @@ from homelab_autoscaler.sandbox.status import (
     unsupported_value,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from homelab_api.meta import JsonObject
+
 _KINDS: dict[str, Kind] = {
     "string": "string",
     "integer": "integer",
@@ -35,7 +38,19 @@ _KINDS: dict[str, Kind] = {
 }
 # Formats that a server checks and that the validator knows under the same name.
 _FORMATS = {"date-time", "date", "uuid", "email", "ipv4", "ipv6", "uri", "hostname"}
-_COPIED = ["enum", "multipleOf", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxProperties", "minProperties", "required"]
+_COPIED = [
+    "enum",
+    "multipleOf",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "maxProperties",
+    "minProperties",
+    "required",
+]
 _BLOCKING = {
     "FieldValueRequired",
     "FieldValueTypeInvalid",
@@ -317,7 +332,7 @@ def _cause(error: Any, path: Path) -> Cause:
         return Cause("FieldValueTooLong", f"Too long: may not be more than {kind.limit} bytes", field)
     if name in {"maxItems", "maxProperties"}:
         return Cause("FieldValueTooMany", f"Too many: {len(value)}: must have at most {kind.limit} items", field)
-    words = {
+    words: dict[str, Callable[[], str]] = {
         "maximum": lambda: f"should be less than or equal to {_number(kind.limit)}",
         "exclusiveMaximum": lambda: f"should be less than {_number(kind.limit)}",
         "minimum": lambda: f"should be greater than or equal to {_number(kind.limit)}",

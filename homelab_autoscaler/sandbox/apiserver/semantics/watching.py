@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import Representation, negotiate
 from homelab_autoscaler.sandbox.apiserver.presentation.tables import partial, table
 from homelab_autoscaler.sandbox.apiserver.request import ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics.options import ListOptions, list_options, revision
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.reading import Selection, expired
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
 from homelab_autoscaler.sandbox.apiserver.store import Change, ExpiredRevisionError, Stored, Watcher
 from homelab_autoscaler.sandbox.status import not_acceptable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
 
 # Without timeoutSeconds a real server ends a watch after a random time between 30 and 60 minutes.
 _DEFAULT_TIMEOUT = 3600.0
@@ -215,7 +219,7 @@ class _View:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         kind, api_version = self._resource.kind, self._resource.api_version
         if self._form == "Table":
-            shown = {
+            shown: JsonObject = {
                 "kind": "Table",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": {"resourceVersion": str(version)},

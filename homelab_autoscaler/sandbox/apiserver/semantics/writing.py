@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import metadata, ownership
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
-from homelab_autoscaler.sandbox.apiserver.semantics.options import WriteOptions
 from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Manager, Owners
-from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
-from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
 from homelab_autoscaler.sandbox.apiserver.store import Key
 from homelab_autoscaler.sandbox.status import (
     Cause,
@@ -30,6 +28,11 @@ from homelab_autoscaler.sandbox.status import (
     not_found,
     stale,
 )
+
+if TYPE_CHECKING:
+    from homelab_autoscaler.sandbox.apiserver.semantics.options import WriteOptions
+    from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
+    from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
 
 # How often a patch is made again when another write came in between.
 _ATTEMPTS = 6

@@ -9,15 +9,18 @@ kill can leave it, is cut off.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import orjson
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.store.objects import Change, Key, Stored
-from homelab_autoscaler.sandbox.apiserver.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.store.store import Store
 
 _FORMAT = 1
 

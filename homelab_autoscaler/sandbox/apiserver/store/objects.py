@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import orjson
 
-from homelab_api.meta import JsonObject
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject
 
 
 class Key(NamedTuple):

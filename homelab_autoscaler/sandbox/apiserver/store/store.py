@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.store.objects import Change, Key, Stored
-from homelab_autoscaler.sandbox.apiserver.store.watchers import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.store.watchers import Watcher
 
 
 class ExpiredRevisionError(Exception):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import TYPE_CHECKING
 
-from homelab_autoscaler.sandbox.apiserver.store.objects import Change
+if TYPE_CHECKING:
+    from homelab_autoscaler.sandbox.apiserver.store.objects import Change
 
 
 class Watcher:
@@ -42,12 +44,12 @@ class Watcher:
         self._wake.clear()
         return changes
 
-    async def wait(self, timeout: float | None) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait for something to take, or for the end; False when the time is over first."""
         if self._queue or self.overflowed or self.closed:
             return True
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 await self._wake.wait()
         except TimeoutError:
             return False

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
+from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics.body import MAX_BYTES, too_large
 
@@ -131,8 +132,6 @@ async def _body(request: web.BaseRequest) -> bytes | None:
 
 
 def _too_large() -> ApiResponse:
-    from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
-
     error = too_large()
     return answer(error.status, error.code)
 

@@ -6,14 +6,16 @@ made for. Bodies are encoded and decoded, so nobody can change what the store ho
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import orjson
 
 from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, ApiResponse, User
 from homelab_autoscaler.sandbox.client import Answer, ApiClient, ConnectionLostError, Query, encode_query
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 
 class LocalClient(ApiClient):
@@ -51,7 +53,8 @@ class LocalClient(ApiClient):
         """Send one request; errors come back as answers.
 
         Raises:
-            ConnectionLostError: an injected fault closed the connection: whether the request was carried out is unknown.
+            ConnectionLostError: an injected fault closed the connection: whether the request
+                was carried out is unknown.
         """
         request = self._request(method, path, query, body, content_type, accept)
         if headers:
@@ -70,7 +73,6 @@ class LocalClient(ApiClient):
             raise ConnectionLostError(f"GET {path}: the connection was closed before the answer")
         if response.stream is None:
             self.raise_for(Answer(response.status, tuple(response.headers), response.body))
-            return
         stream = response.stream
         try:
             async for chunk in stream:
