@@ -1,6 +1,7 @@
 """The embedded API server as another client sees it: the official Python client over HTTP."""
 
 import pytest
+from kubernetes import client, config, watch
 
 from homelab_autoscaler.sandbox.testing import running_api_server
 
@@ -13,8 +14,6 @@ def server():
 
 @pytest.fixture
 def core(server):
-    from kubernetes import client, config
-
     with config.new_client_from_config(str(server.kubeconfig)) as api:
         yield client.CoreV1Api(api)
 
@@ -29,8 +28,6 @@ def test_the_official_client_creates_reads_patches_and_deletes(core):
 
 
 def test_a_watch_of_the_official_client_sees_changes_in_order(core):
-    from kubernetes import watch
-
     start = core.list_namespaced_config_map("default").metadata.resource_version
     core.create_namespaced_config_map("default", {"metadata": {"name": "seen"}})
     core.patch_namespaced_config_map("seen", "default", {"data": {"a": "1"}})
