@@ -114,7 +114,8 @@ class Machine:
 
     def start(self) -> None:
         """Let a machine that is on at the start boot."""
-        if self.spec.on and not self.is_on:
+        if self.spec.initially_on and not self.is_on:
+            self._set(Power.BOOTING)
             self._go("on", self._boot())
 
     # --- commands --------------------------------------------------------------------------------------------
@@ -137,7 +138,7 @@ class Machine:
         return result
 
     def _decide(self, command: str) -> CommandResult:
-        firmware = self.behaviour.on if command == "on" else self.behaviour.off
+        firmware = self.behaviour.power_on if command == "on" else self.behaviour.power_off
         if firmware is Firmware.REFUSE:
             return CommandResult("refused", acknowledged=False)
         if firmware is Firmware.LIE:
@@ -173,6 +174,7 @@ class Machine:
         """The operating system restarts: the kubelet goes and comes back after the boot time."""
         if self.is_on:
             self._halt()
+            self._set(Power.BOOTING)
             self._go("on", self._boot())
 
     def change(self, behaviour: Behaviour) -> None:

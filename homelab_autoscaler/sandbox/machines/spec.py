@@ -46,8 +46,8 @@ class Behaviour:
         firmware_delay: From an accepted command until the power changes.
         boot_seconds: From power until the kubelet starts.
         stop_seconds: From an off command until the power goes (the operating system shuts down).
-        on: What the firmware does with `on`.
-        off: What the firmware does with `off`.
+        power_on: What the firmware does with `on`.
+        power_off: What the firmware does with `off`.
         dead: Power comes, nothing boots.
         join_refused: The kubelet starts but is not let in (expired token, wrong password).
         kubelet_hung: The kubelet says and does nothing any more; the machine is on.
@@ -60,8 +60,8 @@ class Behaviour:
     firmware_delay: float = 1.0
     boot_seconds: float = 60.0
     stop_seconds: float = 5.0
-    on: Firmware = Firmware.OBEY
-    off: Firmware = Firmware.OBEY
+    power_on: Firmware = Firmware.OBEY
+    power_off: Firmware = Firmware.OBEY
     dead: bool = False
     join_refused: bool = False
     kubelet_hung: bool = False
@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(name: str, value: Any) -> Any:
-    if name in ("on", "off"):
+    if name in ("power_on", "power_off"):
         choices = [item.value for item in Firmware]
         if value not in choices:
             raise ValueError(f'{name}: "{value}" is not one of {", ".join(choices)}')
@@ -137,13 +137,13 @@ class MachineSpec:
         name: Its name at the BMC endpoint.
         node: How its kubelet registers; by default a node of the machine's name.
         behaviour: How it behaves at first.
-        on: Whether it is on at the start (it boots then, without a command in the ledger).
+        initially_on: Whether it is on at the start (it boots then, without a command in the ledger).
     """
 
     name: str
     node: NodeSpec | None = None
     behaviour: Behaviour = field(default_factory=Behaviour)
-    on: bool = False
+    initially_on: bool = False
 
     @property
     def node_spec(self) -> NodeSpec:

@@ -65,16 +65,20 @@ class LogWriter:
         """More output."""
         self._rest += data
         *lines, self._rest = self._rest.split(b"\n")
-        while len(self._rest) > _LONGEST_LINE:
-            lines.append(self._rest[:_LONGEST_LINE])
-            self._rest = self._rest[_LONGEST_LINE:]
         for line in lines:
             self._write(line)
+        while len(self._rest) > _LONGEST_LINE:
+            self._write(self._rest[:_LONGEST_LINE])
+            self._rest = self._rest[_LONGEST_LINE:]
         if lines:
             self._file.flush()
             self._changed()
 
     def _write(self, line: bytes) -> None:
+        for start in range(0, max(len(line), 1), _LONGEST_LINE):
+            self._write_part(line[start : start + _LONGEST_LINE])
+
+    def _write_part(self, line: bytes) -> None:
         if self._written > _LARGEST:
             return
         stamped = format_micro_time(self._now()).encode() + _SEPARATOR + line + b"\n"

@@ -30,12 +30,14 @@ class ProcessRun:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
+        output: tuple[asyncio.StreamReader, asyncio.ReadTransport],
         writer: LogWriter,
         clock: SandboxClock,
         ended: Callable[[], None],
     ) -> None:
         """Take over a process that was just started (see `start_process`)."""
         self._process = process
+        self._output = output
         self._writer = writer
         self._clock = clock
         self._ended = ended
@@ -79,6 +81,7 @@ class ProcessRun:
             await asyncio.wait({reading}, timeout=_DRAIN_SECONDS)
         finally:
             reading.cancel()
+            self._output[1].close()
             self._writer.close()
             self._ended()
         now: datetime = self._clock.now()
@@ -88,8 +91,7 @@ class ProcessRun:
         return Exit(128 - code, now, message=f"ended by {name}")
 
     async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while data := await self._process.stdout.read(_CHUNK):
+        while data := await self._output[0].read(_CHUNK):
             self._writer.feed(data)
 
 
@@ -107,21 +109,31 @@ async def start_process(
     Raises:
         StartError: it cannot be started; the message names the command and the cause, in a runtime's words.
     """
+    # A pipe of our own: asyncio's would make the end of the process wait for everybody who inherited it.
+    reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
             env=environment,
             cwd=directory,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stdout=writing,
+            stderr=writing,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
+        os.close(reading)
         writer.close()
         ended()
         raise StartError(_explain(argv[0], error)) from None
-    return ProcessRun(process, writer, clock, ended)
+    finally:
+        os.close(writing)
+    output = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(output), os.fdopen(reading, "rb", buffering=0)
+    )
+    return ProcessRun(process, (output, transport), writer, clock, ended)
 
 
 def _explain(command: str, error: OSError | ValueError) -> str:
