@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from homelab_autoscaler.sandbox.client import ApiClient
-from homelab_autoscaler.sandbox.clock import SandboxClock
 from homelab_autoscaler.sandbox.controllers.disruption import DisruptionController
 from homelab_autoscaler.sandbox.controllers.garbage_collector import GarbageCollector
 from homelab_autoscaler.sandbox.controllers.job import JobController
 from homelab_autoscaler.sandbox.controllers.namespace import NamespaceController
 from homelab_autoscaler.sandbox.controllers.node_lifecycle import NodeLifecycleController
 from homelab_autoscaler.sandbox.controllers.pod_gc import PodGarbageCollector
+from homelab_autoscaler.sandbox.controllers.replicas import DeploymentController, ReplicaSetController
 from homelab_autoscaler.sandbox.controllers.taint_eviction import TaintEvictionController
 from homelab_autoscaler.sandbox.controllers.ttl import TtlController
 from homelab_autoscaler.sandbox.kubelet.kubelet import Kubelet
@@ -31,10 +29,16 @@ from homelab_autoscaler.sandbox.machines.bmc import BmcServer
 from homelab_autoscaler.sandbox.machines.fleet import Fleet
 from homelab_autoscaler.sandbox.machines.ledger import PowerLedger
 from homelab_autoscaler.sandbox.machines.machine import Surroundings
-from homelab_autoscaler.sandbox.machines.spec import MachineSpec
 from homelab_autoscaler.sandbox.podrunner.runtime import ProcessRuntime
 from homelab_autoscaler.sandbox.scheduling.scheduler import Scheduler
 from homelab_autoscaler.sandbox.timings import Timings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from homelab_autoscaler.sandbox.client import ApiClient
+    from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.machines.spec import MachineSpec
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +140,8 @@ class Simulators:
             TaintEvictionController(client("taint-eviction-controller"), clock),
             PodGarbageCollector(client("pod-garbage-collector"), clock, quarantine=timings.pod_gc_quarantine),
             DisruptionController(client("disruption-controller"), clock),
+            ReplicaSetController(client("replicaset-controller"), clock),
+            DeploymentController(client("deployment-controller"), clock),
         )
         for controller in running:
             self._spawn(controller.component, controller.run())

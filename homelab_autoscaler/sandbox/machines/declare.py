@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.kubelet.node_agent import NodeSpec
 from homelab_autoscaler.sandbox.machines.spec import Behaviour, MachineSpec
 from homelab_autoscaler.sandbox.quantity import parse_quantity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from homelab_api.meta import JsonObject
 
 _FIELDS: Final = (
     "name",
@@ -28,8 +31,8 @@ _FIELDS: Final = (
 def machine_from_json(entry: object, place: str) -> MachineSpec:
     """One machine.
 
-    Fields: `name` (required), `nodeName`, `initiallyOn`, `labels`, `annotations`, `taints` (list of key, value, effect),
-    `providerID`, `capacity` (resource to quantity), `behaviour` (fields of Behaviour, times in seconds).
+    Fields: `name` (required), `nodeName`, `initiallyOn`, `labels`, `annotations`, `taints` (list of key, value and
+    effect), `providerID`, `capacity` (resource to quantity), `behaviour` (fields of Behaviour, times in seconds).
 
     Args:
         entry: The declaration.
@@ -39,10 +42,10 @@ def machine_from_json(entry: object, place: str) -> MachineSpec:
         ValueError: naming the field, its value and what it accepts.
     """
     if not isinstance(entry, dict):
-        raise ValueError(f"{place}: must be a mapping with at least a name")  # noqa: TRY004 - one error for bad input
+        raise ValueError(f"{place}: must be a mapping")  # noqa: TRY004 - one error for bad input
     unknown = set(entry) - set(_FIELDS)
     if unknown:
-        raise ValueError(f"{place}.{sorted(unknown)[0]}: unknown field; known are {', '.join(_FIELDS)}")
+        raise ValueError(f"{place}.{min(unknown, key=str)}: unknown field; known are {', '.join(_FIELDS)}")
     name = entry.get("name")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{place}.name: every machine needs a name")

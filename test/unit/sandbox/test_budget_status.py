@@ -7,7 +7,7 @@ from homelab_autoscaler.sandbox.controllers.disruption import budget_status
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def pod(name, ready=True, phase="Running", deleting=False):
+def pod(name, *, ready=True, phase="Running", deleting=False):
     meta = {"name": name, "namespace": "n", "uid": name, "labels": {"app": "x"}}
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"

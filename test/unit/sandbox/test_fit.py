@@ -6,7 +6,7 @@ from homelab_autoscaler.sandbox.quantity import parse_quantity
 from homelab_autoscaler.sandbox.scheduling.fit import choose, obstacles, pod_requests, state_of
 
 
-def node(name="n1", labels=None, taints=(), unschedulable=False, **allocatable):
+def node(name="n1", labels=None, taints=(), *, unschedulable=False, **allocatable):
     resources = {"cpu": "4", "memory": "8Gi", "pods": "10", **allocatable}
     return {
         "metadata": {"name": name, "labels": labels or {}},

@@ -8,7 +8,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 STAMP = "2026-01-01T12:00:00Z"
 
 
-def job(status=None, deleting=False, **spec):
+def job(status=None, *, deleting=False, **spec):
     body = {"parallelism": 1, "completions": 1, "backoffLimit": 0, "suspend": False, **spec}
     meta = {"name": "j", "namespace": "n", "uid": "job-uid"}
     if deleting:

@@ -29,7 +29,7 @@ def scenario(story, *specs, path=None):
     asyncio.run(run())
 
 
-def spec(name="m1", initially_on=False, **behaviour):
+def spec(name="m1", *, initially_on=False, **behaviour):
     return MachineSpec(name, behaviour=Behaviour(join_refused=True, **behaviour), initially_on=initially_on)
 
 

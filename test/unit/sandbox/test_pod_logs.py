@@ -7,8 +7,8 @@ from homelab_autoscaler.sandbox.clock import ManualSandboxClock
 from homelab_autoscaler.sandbox.podrunner.logs import LogQuery, LogStore
 
 
-async def collect(store, query=LogQuery()):
-    return b"".join([line async for line in store.read("u", "c", query)])
+async def collect(store, query=None):
+    return b"".join([line async for line in store.read("u", "c", query or LogQuery())])
 
 
 def write(store, data, attempt=0):

@@ -6,7 +6,7 @@ from homelab_autoscaler.sandbox.taints import allowed_seconds
 NOW = "2026-01-01T00:00:00Z"
 
 
-def node(ready=None, taints=(), unschedulable=False, **conditions):
+def node(ready=None, taints=(), *, unschedulable=False, **conditions):
     found = [{"type": kind, "status": value} for kind, value in conditions.items()]
     if ready is not None:
         found.append({"type": "Ready", "status": ready})
