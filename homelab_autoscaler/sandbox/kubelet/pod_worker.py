@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
+_PAST_DEADLINE: Final = "Pod was active on the node longer than the specified deadline"
 _FORCED_GRACE: Final = 2.0
 """Containers of a pod whose object vanished (force deletion) get this long, as a kubelet gives them."""
 _LONGEST_BACKOFF_FACTOR: Final = 30
@@ -54,6 +55,8 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._vanished = False
         self._stopping = False
+        self._interrupted = False
+        self._verdict: JsonObject = {}
         self._runs: dict[str, ContainerRun] = {}
         spec = objects.spec(pod)
         self._policy = str(spec.get("restartPolicy") or "Always")
@@ -75,6 +78,7 @@ class PodWorker:
         if known is not None and "waiting" not in (known.get("state") or {"waiting": {}}):
             # It ran before this kubelet started: the machine was rebooted under it.
             state.restarts = int(known.get("restartCount") or 0) + 1
+            self._interrupted = True
         return state
 
     @property
@@ -94,20 +98,28 @@ class PodWorker:
 
     async def run(self) -> None:
         """See the class."""
-        if objects.is_finished_pod(self._pod):
-            await self._finish()
-            return
+        if not objects.is_finished_pod(self._pod):
+            if self._interrupted and self._policy == "Never":
+                self._stopping = True  # What ran before the reboot is lost, and nothing may start it again.
+            else:
+                await self._run_containers()
+        await self._finish()
+
+    async def _run_containers(self) -> None:
         life = asyncio.ensure_future(self._live())
         ending = asyncio.ensure_future(self._must_end())
         try:
             await asyncio.wait({life, ending}, return_when=asyncio.FIRST_COMPLETED)
             if ending.done() and not life.done():
+                if not (self._vanished or objects.is_deleting(self._pod)):
+                    self._verdict = {"reason": "DeadlineExceeded", "message": _PAST_DEADLINE}
                 await self._stop(life)
-            await life
+            if not life.cancelled():
+                life.result()
         finally:
             ending.cancel()
             life.cancel()
-        await self._finish()
+            await asyncio.gather(ending, life, return_exceptions=True)
 
     async def _must_end(self) -> None:
         """Returns when the pod is being deleted, is gone, or has used up its activeDeadlineSeconds."""
@@ -184,7 +196,7 @@ class PodWorker:
     async def _run_once(self, container: JsonObject, state: ContainerState, *, init: bool) -> None:
         clock = self._around.clock
         try:
-            run = await self._around.runtime.start(self._pod, container, state.restarts)
+            run = await self._start(container, state.restarts)
         except StartError as error:
             state.started_at = clock.now()
             state.waiting = None
@@ -208,6 +220,16 @@ class PodWorker:
                 readiness.cancel()
             del self._runs[state.name]
         state.ready = False
+
+    async def _start(self, container: JsonObject, attempt: int) -> ContainerRun:
+        """Start a container; one that is being started while the pod ends is ended as well."""
+        starting = asyncio.ensure_future(self._around.runtime.start(self._pod, container, attempt))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(StartError):
+                await (await starting).stop(0)
+            raise
 
     async def _get_ready(self, state: ContainerState, delay: float | None) -> None:
         if delay is None:
@@ -257,14 +279,9 @@ class PodWorker:
 
     async def _finish(self) -> None:
         """Report the end; remove the object if it was waiting for its containers."""
-        deadline = not (self._vanished or objects.is_deleting(self._pod)) and self._stopping
         if not self._vanished and not objects.is_finished_pod(self._pod):
             self._settle_unstarted()
-            more = {
-                "reason": "DeadlineExceeded",
-                "message": "Pod was active on the node longer than the specified deadline",
-            }
-            await self._post(final=True, extra=more if deadline else {})
+            await self._post(final=True)
         while not self._vanished and not objects.is_deleting(self._pod):
             # Finished, but still there: its output stays readable until somebody deletes it.
             self._changed.clear()
@@ -287,13 +304,13 @@ class PodWorker:
                 state.exit = Exit(137, now, reason, text)
                 state.waiting = None
 
-    async def _post(self, *, final: bool = False, extra: JsonObject | None = None) -> None:
+    async def _post(self, *, final: bool = False) -> None:
         """Write the status; a pod that is gone or another one by now needs none."""
         async with self._posting:
             if self._vanished:
                 return
             failed_init = any(state.exit is not None and state.exit.code != 0 for state in self._init)
-            if (final and failed_init) or extra:
+            if final and (failed_init or self._verdict):
                 phase = "Failed"
             else:
                 phase = pod_phase(self._policy, self._main, stopping=final or self._stopping)
@@ -308,7 +325,7 @@ class PodWorker:
                 address=self._around.address,
                 now=self._around.clock.now(),
             )
-            patch = {"metadata": {"uid": self.uid}, "status": {**body, **(extra or {})}}
+            patch = {"metadata": {"uid": self.uid}, "status": {**body, **(self._verdict if final else {})}}
             target = resources.path(resources.PODS, *objects.key(self._pod), sub="status")
             await self._until_answered(target, patch)
 
