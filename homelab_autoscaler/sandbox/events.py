@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 
 from homelab_autoscaler.sandbox import objects, resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.client import MERGE_PATCH
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
 _REMEMBERED: Final = 1000
@@ -57,7 +59,7 @@ class EventRecorder:
                 path, count = self._known[identity]
                 body: JsonObject = {"count": count + 1, "lastTimestamp": now}
                 try:
-                    await self._client.patch(path, body, "application/merge-patch+json")
+                    await self._client.patch(path, body, MERGE_PATCH)
                 except ApiStatusError as error:
                     if error.code != 404:
                         raise

@@ -14,9 +14,10 @@ import structlog
 
 from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox import objects
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
+    from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
     from homelab_autoscaler.sandbox.objects import Key
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import structlog
 
 from homelab_autoscaler.sandbox import resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
 from homelab_autoscaler.sandbox.events import EventRecorder
 from homelab_autoscaler.sandbox.informer import Informer, run_informers
+from homelab_autoscaler.sandbox.status import ApiStatusError
 from homelab_autoscaler.sandbox.workqueue import WorkQueue
 
 if TYPE_CHECKING:
     from homelab_api.meta import ResourceInfo
+    from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
 K = TypeVar("K", bound=Hashable)

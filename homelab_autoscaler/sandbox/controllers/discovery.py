@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from homelab_api.meta import JsonObject, ResourceInfo
 from homelab_autoscaler.sandbox import resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.status import ApiStatusError
+
+if TYPE_CHECKING:
+    from homelab_autoscaler.sandbox.client import ApiClient
 
 _NEEDED: Final = frozenset({"list", "watch", "delete"})
 

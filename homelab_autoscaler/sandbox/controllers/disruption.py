@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from homelab_autoscaler.sandbox import objects, resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.client import MERGE_PATCH, ApiClient
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 from homelab_autoscaler.sandbox.controllers.discovery import Discovery
 from homelab_autoscaler.sandbox.objects import Key
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
-_MERGE: Final = "application/merge-patch+json"
 _EVICTION_TIMEOUT: Final = timedelta(minutes=2)
 """How long an evicted pod may take to be deleted before it counts as healthy again."""
 
@@ -62,7 +62,7 @@ class DisruptionController(Controller[Key]):
         version = objects.metadata(budget)["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "status": {**status, "disruptedPods": disrupted or None}}
         target = resources.path(resources.BUDGETS, *key, sub="status")
-        self._budgets.observe(await self.client.patch(target, patch, _MERGE))
+        self._budgets.observe(await self.client.patch(target, patch, MERGE_PATCH))
         return again
 
     async def _scale(self, budget: JsonObject, pods: list[JsonObject]) -> int:

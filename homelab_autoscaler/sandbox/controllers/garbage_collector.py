@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from homelab_autoscaler.sandbox import objects, resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.client import MERGE_PATCH, ApiClient
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 from homelab_autoscaler.sandbox.controllers.discovery import Discovery
 from homelab_autoscaler.sandbox.controllers.owner_graph import FOREGROUND, ORPHAN, Entry, Identity, OwnerGraph
 from homelab_autoscaler.sandbox.informer import Informer
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_MERGE: Final = "application/merge-patch+json"
 _REDISCOVER: Final = 30.0
 _UNKNOWN_KIND: Final = 5.0
 _SYNC_SECONDS: Final = 5.0
@@ -223,7 +223,7 @@ class GarbageCollector(Controller[str]):
     async def _patch_metadata(self, identity: Identity, live: JsonObject, change: JsonObject) -> None:
         found = objects.metadata(live)
         body = {"metadata": {"uid": found["uid"], "resourceVersion": found["resourceVersion"], **change}}
-        await _unless_gone(self.client.patch(self._path(identity), body, _MERGE))
+        await _unless_gone(self.client.patch(self._path(identity), body, MERGE_PATCH))
 
 
 def _metadata_only(obj: JsonObject) -> JsonObject:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from homelab_autoscaler.sandbox import objects, resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.client import MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 from homelab_autoscaler.sandbox.controllers import job_plan
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 from homelab_autoscaler.sandbox.controllers.job_plan import TRACKING_FINALIZER
 from homelab_autoscaler.sandbox.objects import Key
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
-_MERGE: Final = "application/merge-patch+json"
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
 _STATUS_FIELDS: Final = (
     "active",
     "completionTime",
@@ -109,7 +108,7 @@ class JobController(Controller[Key]):
         uncounted = body["uncountedTerminatedPods"] or {}
         body["uncountedTerminatedPods"] = {field: uncounted.get(field) for field in ("succeeded", "failed")}
         patch = {"metadata": {"resourceVersion": objects.metadata(job)["resourceVersion"]}, "status": body}
-        stored = await self.client.patch(resources.path(resources.JOBS, namespace, name, "status"), patch, _MERGE)
+        stored = await self.client.patch(resources.path(resources.JOBS, namespace, name, "status"), patch, MERGE_PATCH)
         self._jobs.observe(stored)
         return stored
 
@@ -158,7 +157,9 @@ class JobController(Controller[Key]):
         patch = {
             "metadata": {"uid": objects.uid(pod), "$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER]},
         }
-        stored = await self._gone(self.client.patch(resources.path(resources.PODS, namespace, name), patch, _STRATEGIC))
+        stored = await self._gone(
+            self.client.patch(resources.path(resources.PODS, namespace, name), patch, STRATEGIC_PATCH)
+        )
         if stored is not None:
             self._pods.observe(stored)
 

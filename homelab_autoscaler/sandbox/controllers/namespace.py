@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from homelab_autoscaler.sandbox import objects, resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.client import MERGE_PATCH, ApiClient
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 from homelab_autoscaler.sandbox.controllers.discovery import Discovery
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
 _KUBERNETES: Final = "kubernetes"
-_MERGE: Final = "application/merge-patch+json"
 
 
 class NamespaceController(Controller[str]):
@@ -114,4 +114,4 @@ class NamespaceController(Controller[str]):
         if conditions == before:
             return
         target = resources.path(resources.NAMESPACES, name=objects.name(live), sub="status")
-        await self.client.patch(target, {"status": {"conditions": conditions}}, _MERGE)
+        await self.client.patch(target, {"status": {"conditions": conditions}}, MERGE_PATCH)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from homelab_autoscaler.sandbox import objects, resources, taints
+from homelab_autoscaler.sandbox.client import MERGE_PATCH, STRATEGIC_PATCH
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
-_MERGE: Final = "application/merge-patch+json"
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
 _SILENT: Final = "Kubelet stopped posting node status."
 _NEVER: Final = "Kubelet never posted node status."
 _CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
@@ -132,7 +131,7 @@ class NodeLifecycleController(Controller[str]):
         version = objects.metadata(node)["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
         target = resources.path(resources.NODES, name=objects.name(node), sub="status")
-        stored = await self.client.patch(target, patch, _MERGE)
+        stored = await self.client.patch(target, patch, MERGE_PATCH)
         self._nodes.observe(stored)
         await self.events.record(
             stored, "Normal", "NodeNotReady", f"Node {objects.name(node)} status is now: NodeNotReady"
@@ -146,7 +145,7 @@ class NodeLifecycleController(Controller[str]):
             return node
         version = objects.metadata(node)["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted or None}}
-        stored = await self.client.patch(resources.path(resources.NODES, name=objects.name(node)), patch, _MERGE)
+        stored = await self.client.patch(resources.path(resources.NODES, name=objects.name(node)), patch, MERGE_PATCH)
         self._nodes.observe(stored)
         return stored
 
@@ -160,7 +159,7 @@ class NodeLifecycleController(Controller[str]):
             namespace, name = objects.key(pod)
             patch = {"metadata": {"uid": objects.uid(pod)}, "status": {"conditions": [entry]}}
             stored = await self.client.patch(
-                resources.path(resources.PODS, namespace, name, "status"), patch, _STRATEGIC
+                resources.path(resources.PODS, namespace, name, "status"), patch, STRATEGIC_PATCH
             )
             self._pods.observe(stored)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from homelab_autoscaler.sandbox import objects, resources
+from homelab_autoscaler.sandbox.client import STRATEGIC_PATCH
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 from homelab_autoscaler.sandbox.objects import Key
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
-
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 class PodGarbageCollector(Controller[Key]):
@@ -82,5 +81,5 @@ class PodGarbageCollector(Controller[Key]):
                 }
                 body["conditions"] = [condition]
             patch = {"metadata": {"uid": objects.uid(pod)}, "status": body}
-            await self.client.patch(f"{target}/status", patch, _STRATEGIC)
+            await self.client.patch(f"{target}/status", patch, STRATEGIC_PATCH)
         await self.client.delete(target, {"gracePeriodSeconds": 0, "preconditions": {"uid": objects.uid(pod)}})

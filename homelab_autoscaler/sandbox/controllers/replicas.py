@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from homelab_api.meta import JsonObject, ResourceInfo
 from homelab_autoscaler.sandbox import objects, resources
+from homelab_autoscaler.sandbox.client import MERGE_PATCH
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 from homelab_autoscaler.sandbox.objects import Key
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 REPLICA_SETS: Final = ResourceInfo("apps", "v1", "ReplicaSet", "replicasets")
 DEPLOYMENTS: Final = ResourceInfo("apps", "v1", "Deployment", "deployments")
 _HASH: Final = "pod-template-hash"
-_MERGE: Final = "application/merge-patch+json"
 
 
 class ReplicaSetController(Controller[Key]):
@@ -185,7 +185,9 @@ class DeploymentController(Controller[Key]):
         if before == replicas:
             return
         patch = {"spec": {"replicas": replicas}}
-        self._sets.observe(await self.client.patch(resources.path(REPLICA_SETS, *objects.key(found)), patch, _MERGE))
+        self._sets.observe(
+            await self.client.patch(resources.path(REPLICA_SETS, *objects.key(found)), patch, MERGE_PATCH)
+        )
 
 
 def template_hash(template: JsonObject) -> str:
@@ -215,4 +217,4 @@ async def _store_status(client: ApiClient, info: ResourceInfo, found: JsonObject
     if any(before.get(field, 0) != value for field, value in status.items()):
         version = objects.metadata(found)["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "status": status}
-        await client.patch(resources.path(info, *objects.key(found), sub="status"), patch, _MERGE)
+        await client.patch(resources.path(info, *objects.key(found), sub="status"), patch, MERGE_PATCH)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from homelab_autoscaler.sandbox import objects, resources, taints
+from homelab_autoscaler.sandbox.client import STRATEGIC_PATCH
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 from homelab_autoscaler.sandbox.objects import Key
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
-
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 class TaintEvictionController(Controller[Key]):
@@ -94,6 +93,6 @@ class TaintEvictionController(Controller[Key]):
         }
         await self.events.record(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {namespace}/{name}")
         patch = {"metadata": {"uid": objects.uid(pod)}, "status": {"conditions": [condition]}}
-        await self.client.patch(resources.path(resources.PODS, namespace, name, "status"), patch, _STRATEGIC)
+        await self.client.patch(resources.path(resources.PODS, namespace, name, "status"), patch, STRATEGIC_PATCH)
         options = {"preconditions": {"uid": objects.uid(pod)}}
         await self.client.delete(resources.path(resources.PODS, namespace, name), options)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from homelab_autoscaler.sandbox.client import Answer, ApiClient, Query
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-
-    from homelab_api.meta import JsonObject
-    from homelab_autoscaler.sandbox.client import Answer, ApiClient
 
 
 class Gate:
@@ -38,7 +37,7 @@ class Gate:
         await self._open.wait()
 
 
-class GatedClient:
+class GatedClient(ApiClient):
     """An ApiClient behind a gate: requests wait before they are sent, watch events before they are heard."""
 
     def __init__(self, client: ApiClient, gate: Gate) -> None:
@@ -51,44 +50,20 @@ class GatedClient:
         method: str,
         path: str,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Query | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """See ApiClient."""
         await self._gate.passed()
-        return await self._client.request(method, path, query=query, body=body, content_type=content_type)
+        return await self._client.request(
+            method, path, query=query, body=body, content_type=content_type, accept=accept, headers=headers
+        )
 
-    async def get(self, path: str) -> JsonObject:
-        """See ApiClient."""
+    async def _stream(self, path: str, query: Query) -> AsyncIterator[bytes]:
         await self._gate.passed()
-        return await self._client.get(path)
-
-    async def list(self, path: str, **query: str) -> JsonObject:
-        """See ApiClient."""
-        await self._gate.passed()
-        return await self._client.list(path, **query)
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See ApiClient."""
-        await self._gate.passed()
-        return await self._client.create(path, body)
-
-    async def patch(self, path: str, body: Any, content_type: str = "application/merge-patch+json") -> JsonObject:
-        """See ApiClient."""
-        await self._gate.passed()
-        return await self._client.patch(path, body, content_type)
-
-    async def delete(self, path: str, options: JsonObject | None = None) -> JsonObject:
-        """See ApiClient."""
-        await self._gate.passed()
-        return await self._client.delete(path, options)
-
-    async def watch(
-        self, path: str, *, resource_version: str | None = None, query: Mapping[str, str] | None = None
-    ) -> AsyncIterator[JsonObject]:
-        """See ApiClient."""
-        await self._gate.passed()
-        async for event in self._client.watch(path, resource_version=resource_version, query=query):
+        async for line in self._client._stream(path, query):  # noqa: SLF001 - the same interface on both sides
             await self._gate.passed()
-            yield event
+            yield line

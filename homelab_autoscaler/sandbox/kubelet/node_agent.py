@@ -11,8 +11,9 @@ import structlog
 
 from homelab_api.meta import JsonObject, format_micro_time
 from homelab_autoscaler.sandbox import objects, resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.client import MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 from homelab_autoscaler.sandbox.events import EventRecorder
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
-_MERGE: Final = "application/merge-patch+json"
 _DEFAULT_CAPACITY: Final = {"cpu": "4", "memory": "16Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 _HEALTHY: Final = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -155,7 +154,7 @@ class NodeAgent:
         except ApiStatusError as error:
             if error.code != 409:
                 raise
-            await self._client.patch(self._path, {"metadata": {"labels": self._default_labels()}}, _STRATEGIC)
+            await self._client.patch(self._path, {"metadata": {"labels": self._default_labels()}}, STRATEGIC_PATCH)
             await self.post_status()
         self.registered = True
         await self._events.record(
@@ -224,7 +223,7 @@ class NodeAgent:
             _says(present, item) for item in wanted["conditions"]
         ):
             return
-        await self._client.patch(f"{self._path}/status", {"status": wanted}, _STRATEGIC)
+        await self._client.patch(f"{self._path}/status", {"status": wanted}, STRATEGIC_PATCH)
 
     async def keep_status(self) -> None:
         """Post a status at once, again when the node is ready, and then whenever it differs."""
@@ -246,7 +245,7 @@ class NodeAgent:
         target = resources.path(resources.LEASES, resources.NODE_LEASES, self.node.name)
         renewed = format_micro_time(self._wall())
         try:
-            await self._client.patch(target, {"spec": {"renewTime": renewed}}, _MERGE)
+            await self._client.patch(target, {"spec": {"renewTime": renewed}}, MERGE_PATCH)
         except ApiStatusError as error:
             if error.code != 404:
                 raise

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from homelab_autoscaler.sandbox import objects, resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.client import STRATEGIC_PATCH, ApiClient
 from homelab_autoscaler.sandbox.kubelet.pod_status import ContainerState, pod_phase, pod_status, will_restart
 from homelab_autoscaler.sandbox.kubelet.runtime import ContainerRun, Exit, NotReadyYetError, PodRuntime, StartError
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PAST_DEADLINE: Final = "Pod was active on the node longer than the specified deadline"
 _FORCED_GRACE: Final = 2.0
 """Containers of a pod whose object vanished (force deletion) get this long, as a kubelet gives them."""
@@ -334,7 +334,7 @@ class PodWorker:
         pause = 0.05
         while not self._vanished:
             try:
-                self._take(await self._around.client.patch(target, patch, _STRATEGIC))
+                self._take(await self._around.client.patch(target, patch, STRATEGIC_PATCH))
             except (ApiStatusError, OSError) as error:
                 if isinstance(error, ApiStatusError) and error.code in (404, 409, 422):
                     log.debug("pod status refused", pod=target, error=str(error))

@@ -12,14 +12,16 @@ import structlog
 
 from homelab_api.meta import JsonObject, format_time
 from homelab_autoscaler.sandbox import resources, taints
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
+from homelab_autoscaler.sandbox.client import MERGE_PATCH
 from homelab_autoscaler.sandbox.kubelet.kubelet import Kubelet
 from homelab_autoscaler.sandbox.kubelet.runtime import SimulatedRuntime
 from homelab_autoscaler.sandbox.machines.spec import Behaviour, Firmware, MachineSpec, Power
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
     from homelab_autoscaler.sandbox.kubelet.node_agent import KubeletTimings
     from homelab_autoscaler.sandbox.machines.ledger import PowerLedger
@@ -292,7 +294,7 @@ class Machine:
                 left = [item for item in taints.taints_of(node) if (item["key"], item["effect"]) not in cleared]
                 version = node["metadata"]["resourceVersion"]
                 body = {"metadata": {"resourceVersion": version}, "spec": {"taints": left or None}}
-                await client.patch(target, body, "application/merge-patch+json")
+                await client.patch(target, body, MERGE_PATCH)
                 return
             await self._around.clock.sleep(0.5 / self._around.factor)
 

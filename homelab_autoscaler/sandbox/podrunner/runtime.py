@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from homelab_autoscaler.sandbox import objects, resources
-from homelab_autoscaler.sandbox.client import ApiClient, ApiStatusError
 from homelab_autoscaler.sandbox.kubelet.runtime import ContainerRun, StartError
 from homelab_autoscaler.sandbox.podrunner.environment import PathMap, container_environment, expand
 from homelab_autoscaler.sandbox.podrunner.logs import LogStore
 from homelab_autoscaler.sandbox.podrunner.process import ProcessRun, start_process
 from homelab_autoscaler.sandbox.podrunner.volumes import make_volumes, mount
+from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
 _KINDS = {"Secret": resources.SECRETS, "ConfigMap": resources.CONFIG_MAPS}

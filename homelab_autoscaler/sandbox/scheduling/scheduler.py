@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from homelab_autoscaler.sandbox import objects, resources
+from homelab_autoscaler.sandbox.client import STRATEGIC_PATCH
 from homelab_autoscaler.sandbox.controllers.controller import Controller
 from homelab_autoscaler.sandbox.scheduling.fit import choose, pod_requests, state_of
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
 NAME: Final = "default-scheduler"
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
 _ROUND: Final = "round"
 
 
@@ -97,7 +97,9 @@ class Scheduler(Controller[Literal["round"]]):
         }
         namespace, name = objects.key(pod)
         patch = {"metadata": {"uid": objects.uid(pod)}, "status": {"conditions": [entry]}}
-        stored = await self.client.patch(resources.path(resources.PODS, namespace, name, "status"), patch, _STRATEGIC)
+        stored = await self.client.patch(
+            resources.path(resources.PODS, namespace, name, "status"), patch, STRATEGIC_PATCH
+        )
         self._pods.observe(stored)
         await self.events.record(pod, "Warning", "FailedScheduling", why)
 
