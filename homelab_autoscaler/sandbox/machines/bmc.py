@@ -52,9 +52,9 @@ class BmcServer:
         app.router.add_post("/machines/{name}/events", self._event)
         app.router.add_patch("/machines/{name}/behaviour", self._behave)
         app.router.add_get("/ledger", self._ledger)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, shutdown_timeout=0.1)
+        site = web.TCPSite(self._runner, host, port)
         await site.start()
         bound = self._runner.addresses[0][1]
         self.url = f"http://{host}:{bound}"
