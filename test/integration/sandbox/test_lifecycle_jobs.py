@@ -177,7 +177,9 @@ def test_secrets_and_config_maps_reach_the_process_as_files_and_variables():
     async def story(world):
         secret = {"user": base64.b64encode(b"admin").decode(), "password": base64.b64encode(b"s3cret").decode()}
         await world.create(SECRETS, {"metadata": {"name": "bmc"}, "data": secret})
-        await world.create(CONFIG_MAPS, {"metadata": {"name": "scripts"}, "data": {"go.sh": '#!/bin/sh\necho "script $1"\n'}})
+        await world.create(
+            CONFIG_MAPS, {"metadata": {"name": "scripts"}, "data": {"go.sh": '#!/bin/sh\necho "script $1"\n'}}
+        )
         mounts = [{"name": "bmc", "mountPath": "/etc/bmc"}, {"name": "scripts", "mountPath": "/scripts"}]
         env = [
             {"name": "BMC_USER", "valueFrom": {"secretKeyRef": {"name": "bmc", "key": "user"}}},
@@ -200,7 +202,9 @@ def test_secrets_and_config_maps_reach_the_process_as_files_and_variables():
 def test_a_job_waits_for_a_secret_that_comes_later():
     async def story(world):
         main = container(["cat", "/etc/bmc/token"], volumeMounts=[{"name": "bmc", "mountPath": "/etc/bmc"}])
-        await world.create(JOBS, job(None, containers=[main], volumes=[{"name": "bmc", "secret": {"secretName": "late"}}]))
+        await world.create(
+            JOBS, job(None, containers=[main], volumes=[{"name": "bmc", "secret": {"secretName": "late"}}])
+        )
 
         async def told():
             return [event for event in await world.items(EVENTS) if event["reason"] == "FailedMount"]
@@ -210,7 +214,7 @@ def test_a_job_waits_for_a_secret_that_comes_later():
         assert (await world.items(PODS))[0]["status"]["phase"] == "Pending"
         await world.create(SECRETS, {"metadata": {"name": "late"}, "stringData": {"token": "now"}})
         assert "Complete" in conditions(await finished(world))
-        assert await logs(world) == "now"+"\n"
+        assert await logs(world) == "now" + "\n"
 
     run(story)
 
@@ -220,9 +224,9 @@ def test_a_job_powers_a_machine_and_stands_in_the_ledger_as_the_sender():
         await world.create(JOBS, job(ON, name="m1-startup"))
         found = await finished(world, "m1-startup")
         assert "Complete" in conditions(found), await logs(world)
-        assert [(entry.machine, entry.command, entry.sender, entry.result) for entry in world.plane.ledger.entries()] == [
-            ("m1", "on", "m1-startup", "accepted")
-        ]
+        assert [
+            (entry.machine, entry.command, entry.sender, entry.result) for entry in world.plane.ledger.entries()
+        ] == [("m1", "on", "m1-startup", "accepted")]
         assert await logs(world) == "power on m1: accepted\n"
 
     run(story, MachineSpec("m1"))
