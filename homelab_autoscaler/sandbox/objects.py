@@ -161,7 +161,7 @@ def selects(selector: JsonObject | None, obj_labels: dict[str, str]) -> bool:
     return all(matches_requirement(item, obj_labels) for item in selector.get("matchExpressions") or [])
 
 
-def matches_requirement(requirement: JsonObject, values: dict[str, str]) -> bool:  # noqa: PLR0911 - one per operator
+def matches_requirement(requirement: JsonObject, values: dict[str, str]) -> bool:
     """One selector requirement: In, NotIn, Exists, DoesNotExist, and Gt, Lt of node affinity.
 
     An operator that nobody knows matches nothing.

@@ -3,6 +3,7 @@
 import base64
 
 import pytest
+
 from homelab_autoscaler.sandbox import resources
 from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions
 from homelab_autoscaler.sandbox.machines.spec import Behaviour, Firmware, MachineSpec
@@ -186,7 +187,10 @@ def test_secrets_and_config_maps_reach_the_process_as_files_and_variables():
             {"name": "PASSWORD_FILE", "value": "/etc/bmc/password"},
             {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         ]
-        script = 'echo "$BMC_USER"; cat "$PASSWORD_FILE"; echo; /scripts/go.sh "$1"; ls "$SANDBOX_ROOT/etc/bmc"; test "$POD" = "$POD_NAME"'
+        script = """
+        echo "$BMC_USER"; cat "$PASSWORD_FILE"; echo; /scripts/go.sh "$1"; ls "$SANDBOX_ROOT/etc/bmc"
+        test "$POD" = "$POD_NAME"
+        """
         volumes = [
             {"name": "bmc", "secret": {"secretName": "bmc"}},
             {"name": "scripts", "configMap": {"name": "scripts", "defaultMode": 0o755}},

@@ -1,6 +1,7 @@
 """What a cluster sees of machines that come, go, hang and lie, on a manual clock."""
 
 import pytest
+
 from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions
 from homelab_autoscaler.sandbox.kubelet.node_agent import NodeSpec
 from homelab_autoscaler.sandbox.kubelet.runtime import EXIT_CODE, READY_SECONDS, RUN_SECONDS, STOP_SECONDS

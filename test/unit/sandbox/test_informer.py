@@ -137,7 +137,7 @@ def test_an_own_write_counts_at_once_and_its_event_changes_nothing():
         assert informer.get(("n", "a"))["spec"] == {"x": 1}
 
     script = Script(("list", (5, obj("a", 1))))
-    informer, heard = follow(script, story)
+    _, heard = follow(script, story)
     assert heard == [(None, "1"), ("1", "7")]
 
 
