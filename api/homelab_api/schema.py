@@ -125,6 +125,16 @@ DnsSubdomain: TypeAlias = Annotated[
         "use lower-case letters, digits, dashes and dots, beginning and ending with a letter or digit",
     ),
 ]
+GroupName: TypeAlias = Annotated[
+    str,
+    Bounds(min_length=1, max_length=63),
+    _matches(
+        f"^{_SUBDOMAIN}$",
+        "a name of a Group",
+        "use at most 63 lower-case letters, digits, dashes and dots",
+    ),
+]
+"""A Group's name is an object's name and a label's value at once."""
 LabelValue: TypeAlias = Annotated[
     str,
     Bounds(max_length=63),

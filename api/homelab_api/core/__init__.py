@@ -8,6 +8,7 @@ from homelab_api.core.batch import Job, JobCondition, JobSpec, JobStatus
 from homelab_api.core.coordination import Lease, LeaseSpec
 from homelab_api.core.node import CoreNode, NodeCondition, NodeSpec, NodeStatus, Taint
 from homelab_api.core.pod import Pod, PodSpec, PodStatus
+from homelab_api.core.secret import Secret
 
 __all__ = [
     "CoreNode",
@@ -23,5 +24,6 @@ __all__ = [
     "Pod",
     "PodSpec",
     "PodStatus",
+    "Secret",
     "Taint",
 ]

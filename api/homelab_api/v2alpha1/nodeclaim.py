@@ -8,7 +8,7 @@ from pydantic import Field
 
 from homelab_api import names
 from homelab_api.meta import Condition, Conditions, Duration, KubeModel, KubeObject, ResourceInfo, Time
-from homelab_api.schema import POSITIVE_DURATION, Bounds, DnsLabel, Rule, immutable
+from homelab_api.schema import POSITIVE_DURATION, Bounds, GroupName, Rule, immutable
 from homelab_api.v2alpha1.vocabulary import Call, ClaimPhase, Reason
 
 
@@ -37,7 +37,7 @@ class NodeClaimSpec(KubeModel):
     """The slot whose machine is wanted. Immutable."""
     call: Annotated[Call, immutable("spec.call", _NEW_CLAIM)]
     """Who asks. Immutable; by hand it is Manual."""
-    group: Annotated[DnsLabel, immutable("spec.group", _NEW_CLAIM)]
+    group: Annotated[GroupName, immutable("spec.group", _NEW_CLAIM)]
     """The pool that it is asked for: a record, the slot's own label decides. Immutable."""
     requested_at: Time | None = None
     """When it was asked for."""

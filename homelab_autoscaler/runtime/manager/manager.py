@@ -10,7 +10,8 @@ import structlog
 from homelab_autoscaler.runtime.cache import Cache
 from homelab_autoscaler.runtime.client import NO_RETRY, Client, TokenBucket, Transport
 from homelab_autoscaler.runtime.controller import CacheSyncError, Engine, record_writes
-from homelab_autoscaler.runtime.health import HealthChecks, HttpServer, health_route, metrics_route
+from homelab_autoscaler.runtime.health import HealthChecks
+from homelab_autoscaler.runtime.http import HttpServer, health_route, metrics_route
 from homelab_autoscaler.runtime.leaderelection import (
     LeaderElector,
     Leadership,

@@ -75,8 +75,9 @@ class FakeClock(Clock):
         with self._lock:
             self._now += timedelta(seconds=seconds)
             self._monotonic += seconds
-            due = [condition for deadline, condition in self._waiters.values() if deadline <= self._monotonic]
-        for condition in due:
+            due = [key for key, (deadline, _) in self._waiters.items() if deadline <= self._monotonic]
+            conditions = [self._waiters.pop(key)[1] for key in due]
+        for condition in conditions:
             with condition:
                 condition.notify_all()
 

@@ -35,6 +35,7 @@ def broken(rules, value):
 
 QUANTITY, FRACTION, RATE = map(rules_of, (schema.Quantity, schema.Fraction, schema.Rate))
 DURATION = [schema.DURATION_RULE]
+GROUP_NAME = rules_of(schema.GroupName)
 KEY, VALUE, LABEL, SUBDOMAIN = map(rules_of, (schema.LabelKey, schema.LabelValue, schema.DnsLabel, schema.DnsSubdomain))
 IMAGE = rules_of_field(MinimalPodSpec, "image")
 MOUNT = rules_of_field(Volume, "mount_path")
@@ -52,6 +53,7 @@ SLOT_NAME = rules_of_field(SlotRef, "name")
         (VALUE, ["", "x", "a-b_c.d", "A1"]),
         (LABEL, ["pool", "a", "a-1"]),
         (SUBDOMAIN, ["w1", "w1.lan", "a-1.b-2"]),
+        (GROUP_NAME, ["rack", "rack.left", "rack-1"]),
         (IMAGE, ["busybox", "registry.example/x/y:1.2", "x@sha256:0"]),
         (MOUNT, ["/etc/bmc", "/x"]),
         (SLOT_NAME, ["w1", "rack-2.left", "a" * 40]),
@@ -74,6 +76,7 @@ def test_what_is_right_is_admitted(rules, admitted):
         (VALUE, ["x y", "-x", "x/"], "use letters"),
         (LABEL, ["Pool", "a.b", "-a", ""], "lower-case"),
         (SUBDOMAIN, ["W1", "w_1", "w1.", ".w1"], "lower-case"),
+        (GROUP_NAME, ["Rack", "rack_1", "rack."], "at most 63"),
         (IMAGE, ["a b", "a\tb"], "no spaces"),
         (MOUNT, ["etc", "/a:b"], "begin with /"),
         (SLOT_NAME, ["W1", "a" * 41, "w/1"], "at most 40"),

@@ -1,0 +1,46 @@
+"""The objects that hold and use the server's certificates."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
+
+
+class CertificateSecret(KubeObject):
+    """corev1 Secret, as far as certificates need it; values are base64."""
+
+    resource: ClassVar[ResourceInfo] = ResourceInfo("", "v1", "Secret", "secrets")
+
+    type: str = "Opaque"
+    data: dict[str, str] = Field(default_factory=dict)
+
+
+class ValidatingWebhookConfiguration(KubeObject):
+    """Which requests the API server sends to validating webhooks."""
+
+    resource: ClassVar[ResourceInfo] = ResourceInfo(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        namespaced=False,
+    )
+
+    webhooks: list[JsonObject] = Field(default_factory=list)
+
+
+class MutatingWebhookConfiguration(KubeObject):
+    """Which requests the API server sends to mutating webhooks."""
+
+    resource: ClassVar[ResourceInfo] = ResourceInfo(
+        "admissionregistration.k8s.io",
+        "v1",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        namespaced=False,
+    )
+
+    webhooks: list[JsonObject] = Field(default_factory=list)
