@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.controllers.slot_conditions import SlotConditions
     from homelab_autoscaler.lifecycle.node_marks import NodeMarks
     from homelab_autoscaler.lifecycle.scope import CachedScopes, SlotScope
+    from homelab_autoscaler.pod_policy import PodPolicy
     from homelab_autoscaler.runtime import Client, Clock, Lister, Request
     from homelab_autoscaler.settings import Settings
 
@@ -64,6 +65,7 @@ class ClaimReconciler:
         claim_recorder: ClaimRecorder,
         slot_conditions: SlotConditions,
         marks: NodeMarks,
+        policy: PodPolicy,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -74,6 +76,7 @@ class ClaimReconciler:
         self._recorder = claim_recorder
         self._slot_conditions = slot_conditions
         self._marks = marks
+        self._policy = policy
 
     def reconcile(self, request: Request) -> Result:
         """One pass over a claim; see the module."""
@@ -122,7 +125,7 @@ class ClaimReconciler:
             return Reason.SLOT_DELETED, f"slot {claim.slot_name} is being deleted"
         if claim.phase is ClaimPhase.PENDING and not claim.committed:
             namesakes = self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name)
-            fault = slot_checks.problem(scope, namesakes)
+            fault = slot_checks.problem(scope, namesakes, self._policy)
             if fault is not None and fault.type == SlotCondition.INVALID_SLOT:
                 return Reason.INVALID_SLOT, fault.message
         return None

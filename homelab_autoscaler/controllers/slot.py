@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.lifecycle.report import Reporter
     from homelab_autoscaler.lifecycle.scope import CachedScopes, SlotScope
     from homelab_autoscaler.lifecycle.shutdown import Shutdown
+    from homelab_autoscaler.pod_policy import PodPolicy
     from homelab_autoscaler.runtime import Client, Clock, EventRecorder, Lister, Request
     from homelab_autoscaler.settings import Settings
 
@@ -97,6 +98,7 @@ class SlotReconciler:
         locks: Locks,
         jobs: Jobs,
         marks: NodeMarks,
+        policy: PodPolicy,
         boot: Boot,
         shutdown: Shutdown,
         monitors: Monitors,
@@ -114,6 +116,7 @@ class SlotReconciler:
         self._locks = locks
         self._jobs = jobs
         self._marks = marks
+        self._policy = policy
         self._boot = boot
         self._shutdown = shutdown
         self._monitors = monitors
@@ -132,7 +135,8 @@ class SlotReconciler:
         if scope.slot.marked and self._leave(scope):
             return Result()
         this = _Pass(scope.now)
-        fault = slot_checks.problem(scope, self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name))
+        namesakes = self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name)
+        fault = slot_checks.problem(scope, namesakes, self._policy)
         if fault is not None:
             self._say_fault(scope, fault)
             this.conditions.append(fault)

@@ -91,7 +91,9 @@ class Interposer:
                     self.inner.request(method, target, **kwargs)
                     raise TransportError("the connection was reset")
                 case _:
-                    reply = self.inner.request("GET", "/version", **{**kwargs, "body": None} if "body" in kwargs else {})
+                    reply = self.inner.request(
+                        "GET", "/version", **{**kwargs, "body": None} if "body" in kwargs else {}
+                    )
                     status, body = _REPLIES[self._fault]
                     return type(reply)(status, reply.headers, body)
         finally:

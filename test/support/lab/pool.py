@@ -110,7 +110,8 @@ class Pool:
             for claim in self.claims()
         ]
         lines += [
-            f"job {job.name}: suspended={job.suspended} finished={job.finished} marked={job.marked}" for job in self.jobs()
+            f"job {job.name}: suspended={job.suspended} finished={job.finished} marked={job.marked}"
+            for job in self.jobs()
         ]
         return "\n".join(lines)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from lab.interposer import Fault, Interposer
-
 from homelab_autoscaler.controllers.assemble import AssemblyOptions, assemble
 from homelab_autoscaler.runtime import (
     LeaderElectionOptions,
@@ -15,6 +13,7 @@ from homelab_autoscaler.runtime import (
     StopSignal,
     load_config,
 )
+from lab.interposer import Fault, Interposer
 
 if TYPE_CHECKING:
     from homelab_autoscaler.settings import Settings
@@ -51,7 +50,7 @@ class LabManager:
     def _run(self) -> None:
         try:
             self.manager.run(self.stop)
-        except BaseException as error:  # the test judges
+        except Exception as error:  # noqa: BLE001 - the test judges
             self.failure = error
 
     def _die(self) -> None:
