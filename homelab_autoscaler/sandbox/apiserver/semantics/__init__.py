@@ -1,0 +1,1 @@
+"""What requests mean: decoding, defaults, validation, patches, ownership, deletion, admission, authorisation."""

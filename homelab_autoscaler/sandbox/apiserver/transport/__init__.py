@@ -1,0 +1,1 @@
+"""How requests arrive: HTTP on loopback, and calls from inside the process."""
