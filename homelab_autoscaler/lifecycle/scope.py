@@ -141,9 +141,17 @@ class SlotScope:
         return max((end for end in ends if end), default=None)
 
     def settle_until(self) -> datetime | None:
-        """Until when a machine that is still on counts as going off; None when no shutdown ended lately."""
+        """Until when a machine that still counts as on is given time to go off; None when no shutdown ended lately.
+
+        What counts as on here is what makes the law ask for a shutdown: observed power, a kubelet that was alive just
+        now, and a debt. Otherwise a shutdown that landed would be repeated until the kubelet's silence is proven.
+        """
         ended = self.shutdown_ended_at()
-        if ended is None or self.power is PowerState.OFF:
+        owner = self.owner
+        unwanted = owner is None or not owner.wants_machine
+        looks_on = self.power is PowerState.ON or (unwanted and self.pulse is Pulse.ALIVE)
+        owes = owner is not None and unwanted and self.owes(owner)
+        if ended is None or not (looks_on or owes):
             return None
         until = ended + timedelta(seconds=self.off_settle)
         return until if self.now < until else None
