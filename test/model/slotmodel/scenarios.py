@@ -1,0 +1,72 @@
+"""Where the search begins: the situations of a slot, with the first change of mind still ahead."""
+
+from __future__ import annotations
+
+from homelab_api import names
+
+from . import world
+from .state import State
+from .stored import OLDEST, instant
+
+
+def start(name, intents, faults):
+    """A start state with budgets."""
+    state = STARTS[name]()
+    return f"start: {name}", state._replace(intents=intents, faults=faults).canonical()
+
+
+def _fresh():
+    claim = world.claim("a").older
+    return State(objects=_sorted(world.group(), world.slot(), claim), made=frozenset({"a"}))
+
+
+def _contested():
+    """Two claims of one second: the webhook was down."""
+    claims = world.claim("a"), world.claim("b")
+    return State(objects=_sorted(world.group(), world.slot(), *claims), made=frozenset({"a", "b"}))
+
+
+def _ready():
+    claim = world.claim(
+        "a",
+        finalizers=[names.FINALIZER_MACHINE],
+        phase="ready",
+        reason="MachineReady",
+        attempt=1,
+        nodeName="n",
+        jobName="a-startup",
+        startedAt=instant(OLDEST),
+        readyAt=instant(OLDEST),
+        conditions=[{"type": "Ready", "status": "True"}, {"type": "MachineCommitted", "status": "True"}],
+    )
+    return State(
+        objects=_sorted(world.group(), world.slot(), claim, world.node()),
+        power=True,
+        silent=0,
+        asked=frozenset({"a"}),
+        made=frozenset({"a"}),
+    )
+
+
+def _unwanted():
+    """A machine that is on, of a slot that was used before, and nobody wants it."""
+    slot = world.slot()
+    body = {**slot.body, "status": {"lastClaim": {"name": "z", "uid": "z", "phase": "completed", "attempt": 1}}}
+    return State(
+        objects=_sorted(world.group(), world.store("Node", body), world.node()),
+        power=True,
+        silent=0,
+        made=frozenset({"a"}),
+    )
+
+
+def _sorted(*objects):
+    return tuple(sorted(objects, key=lambda entry: entry.key))
+
+
+STARTS = {
+    "a claim for a machine that is off": _fresh,
+    "a ready machine": _ready,
+    "an unwanted machine": _unwanted,
+    "two claims of one second": _contested,
+}
