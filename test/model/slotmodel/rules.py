@@ -10,13 +10,14 @@ from __future__ import annotations
 from homelab_api import names
 from homelab_api.v2alpha1 import ClaimPhase, Reason, ReclaimCondition
 from homelab_autoscaler.claim.moves import LEGAL_MOVES
+from homelab_autoscaler.lifecycle.lock import read_lock
 
 from .product import SETTINGS
 from .stage import NODE, SLOT
-from .stored import TICK, age_of
+from .stored import NOW, TICK, age_of
 
-OVERDUE = 3
-"""Ticks past its deadline after which a boot must have ended, whatever went wrong before."""
+OVERDUE = 1
+"""Ticks past its deadline within which a boot must have ended: the pass that ends it may be late by one."""
 
 
 def models(world, kind):
@@ -57,7 +58,19 @@ def at_write(world, before, after):
         return _at_release(world, after.model)
     if kind == "NodeClaim" and before is not None:
         return _at_claim_write(world, before.model, after.model if after else None)
+    if kind == "Node" and after is not None:
+        return _at_lock(before.model, after.model), False, None
     return "", False, None
+
+
+def _at_lock(before, after):
+    """A lock that binds is taken from nobody but an earlier leader."""
+    old, new = read_lock(before), read_lock(after)
+    if old is None or new is None or old.owner == new.owner or old.expires_at <= NOW:
+        return ""
+    if old.generation[1] >= new.generation[1]:
+        return f"{new.owner} takes the lock of {old.owner}, which binds"
+    return ""
 
 
 def _at_release(world, job):
@@ -97,6 +110,8 @@ def _counted(objects, job):
 
 
 def _at_claim_write(world, before, after):
+    if after is not None and after.status.shutdown_attempts > SETTINGS.max_attempts:
+        return f"claim {before.name} counts shutdown {after.status.shutdown_attempts} in a row", False, None
     if after is not None and after.phase is not before.phase:
         legal = LEGAL_MOVES[before.phase].get(after.phase, frozenset())
         if after.status.reason not in legal:
@@ -231,7 +246,7 @@ def _restless(state):
         return ""
     if any(claim.committed for claim in claims):
         return "an ended claim never lets go of its machine"
-    if state.power:
+    if state.power and not (state.meddled and "kubelet" in state.frozen):
         return "a machine that nobody wants stays on, and nothing says so"
     slot = state.find("Node", SLOT).model
     if names.ANNOTATION_LOCK in slot.metadata.annotations:

@@ -48,6 +48,12 @@ def _ready():
     )
 
 
+def _sick():
+    """A ready machine whose kubelet lives but is not ready."""
+    state = _ready()
+    return state.put(world.with_ready(state.find("CoreNode", "n"), "False"))._replace(frozen=frozenset({"kubelet"}))
+
+
 def _unwanted():
     """A machine that is on, of a slot that was used before, and nobody wants it."""
     slot = world.slot()
@@ -68,5 +74,6 @@ STARTS = {
     "a claim for a machine that is off": _fresh,
     "a ready machine": _ready,
     "an unwanted machine": _unwanted,
+    "a machine whose kubelet is not ready": _sick,
     "two claims of one second": _contested,
 }

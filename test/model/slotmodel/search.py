@@ -81,7 +81,7 @@ class Search:
         self._trail.append((len(self._stage.calls), broken, excusable, fact, dict(objects)))
 
     def _outcome(self, state, which, suspended=None):
-        key = (which, state.objects, state.generation, state.memory, suspended)
+        key = (which, state.objects, state.generation, state.memory, suspended, state.suspended and state.suspended.uids())
         found = self._outcomes.get(key)
         if found is None:
             found = self._outcomes[key] = self._perform(state, which, suspended)
@@ -165,6 +165,17 @@ class Search:
         asked = self._judge(state, outcome, len(outcome.calls) + 1, label)
         after = state._replace(objects=outcome.objects, memory=outcome.memory, monitoring=monitoring, asked=asked)
         return label, after.canonical()
+
+    def _rivals(self, state):
+        """The earlier leader, which knows nothing of its loss and of what the kubelet did, makes a pass."""
+        seen = state._replace(generation=state.rival, memory=(), monitoring=True)
+        for which in PASSES:
+            found = self._whole(seen, which)
+            if found is not None:
+                label, after = found
+                kept = after._replace(generation=state.generation, memory=state.memory, monitoring=state.monitoring)
+                if kept.objects != state.objects:
+                    yield f"{label} (by m{state.rival})", kept
 
     def _crashes(self, state, which):
         """A pass that ends early: the process dies, the process pauses and another leads, a thread gets no turn."""
@@ -251,6 +262,8 @@ class Search:
         yield self._due(state)
         if state.suspended is not None:
             yield from self._resume(state)
+        if state.rival is not None:
+            yield from self._rivals(state)
         if state.frozen:
             yield from world.reliefs(state)
         if state.intents:
@@ -262,10 +275,15 @@ class Search:
             for which in PASSES:
                 if which != "monitor" or state.monitoring:
                     yield from self._crashes(state, which)
-            yield (
-                "the process dies",
-                state._replace(generation=state.generation + 1, monitoring=False, memory=(), faults=state.faults - 1),
+                    found = self._whole(state, which)
+                    if found is not None:
+                        yield found[0], found[1]._replace(faults=state.faults - 1)
+            lost = state._replace(
+                generation=state.generation + 1, monitoring=False, memory=(), faults=state.faults - 1
             )
+            yield "the process dies", lost
+            if state.rival is None:
+                yield "another leads, and the process goes on", lost._replace(rival=state.generation, rival_age=0)
 
     def run(self, starts):
         """Explore everything that is reachable within the budgets of the start states.

@@ -10,6 +10,8 @@ from homelab_api import names
 
 from .stored import Stored, store
 
+LIMIT_RIVAL = 2
+"""Ticks within which a leader that lost its lease finds out."""
 LIMIT_SUSPENDED = 4
 """Ticks after which a suspended pass of an earlier leader is taken for dead."""
 
@@ -95,6 +97,8 @@ class State(NamedTuple):
         monitoring: whether the leader follows the slot's operation.
         memory: what the leader knows of the kubelet.
         suspended: a pass that stopped in its middle.
+        rival: lease transitions of an earlier leader that does not know yet that it lost; it makes whole passes.
+        rival_age: ticks since it lost.
         frozen: parts of the world that get no turn.
         asked: claims whose power-on was released already.
         made: claims that exist or existed.
@@ -110,6 +114,8 @@ class State(NamedTuple):
     monitoring: bool = False
     memory: tuple = ()
     suspended: Suspended | None = None
+    rival: int | None = None
+    rival_age: int = 0
     frozen: frozenset = frozenset()
     asked: frozenset = frozenset()
     made: frozenset = frozenset()

@@ -12,6 +12,7 @@ from homelab_api.v2alpha1 import ReclaimCondition
 from . import rules
 from .product import JOB_TTL, NODE_LAG, SETTINGS, WINDOW
 from .stage import NAMESPACE, NODE, SLOT
+from .state import LIMIT_RIVAL
 from .stored import TICK, age_of, instant, store
 
 PARTS = ("gc", "jobs", "pods", "kubelet", "nodes")
@@ -132,6 +133,8 @@ def due(state):
 
 
 def _gc(state):
+    if "pods" in state.frozen:
+        return None  # nobody answers on the node where the pod runs
     jobs = {entry.uid for entry in state.all("Job")}
     for pod in state.all("Pod"):
         if pod.body["job"] not in jobs or "deletionTimestamp" in pod.body["metadata"]:
@@ -274,6 +277,8 @@ def tick(state):
         silent=0 if state.power else min(2, state.silent + 1),
         memory=memory,
         suspended=suspended,
+        rival=None if state.rival_age + 1 >= LIMIT_RIVAL else state.rival,
+        rival_age=state.rival_age + 1 if state.rival is not None and state.rival_age + 1 < LIMIT_RIVAL else 0,
     )
 
 
