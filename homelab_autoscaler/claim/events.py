@@ -6,6 +6,7 @@ write; the recorder of the runtime merges repeats.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from homelab_api.meta import format_duration, format_time
@@ -66,5 +67,5 @@ def _message(claim: NodeClaim) -> str:
     until = status.finished_at or status.ready_at
     since = claim.spec.requested_at or claim.metadata.creation_timestamp
     if until and since and until >= since:
-        parts.append(f"after {format_duration(until - since)}")
+        parts.append(f"after {format_duration(timedelta(seconds=round((until - since).total_seconds(), 1)))}")
     return ", ".join(parts) + (f": {status.message}" if status.message else "")

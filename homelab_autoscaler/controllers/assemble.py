@@ -38,6 +38,7 @@ from homelab_autoscaler.lifecycle.scope import (
     slot_of_job,
 )
 from homelab_autoscaler.lifecycle.shutdown import Shutdown
+from homelab_autoscaler.pod_policy import PodPolicy
 from homelab_autoscaler.runtime import ControllerBuilder
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ class AssemblyOptions:
     Attributes:
         namespace: watch only this namespace's pools; None for all.
         jobs: defaults of lifecycle Jobs.
+        policy: what pods of slots may name.
         own_node: the Kubernetes node that runs this manager, so that it is not switched off under it.
         workers: passes that may run at once, per controller.
     """
 
     namespace: str | None = None
     jobs: JobOptions = field(default_factory=JobOptions)
+    policy: PodPolicy = field(default_factory=PodPolicy)
     own_node: str = ""
     workers: int = 4
 
@@ -150,6 +153,7 @@ def _build_slot_controller(manager: Manager, settings: Settings, options: Assemb
         locks=engine.locks,
         jobs=engine.jobs,
         marks=engine.marks,
+        policy=options.policy,
         boot=engine.boot,
         shutdown=engine.shutdown,
         monitors=engine.monitors,
@@ -180,6 +184,7 @@ def _build_claim_controller(manager: Manager, settings: Settings, options: Assem
         claim_recorder=engine.claim_recorder,
         slot_conditions=SlotConditions(manager.client, manager.clock),
         marks=engine.marks,
+        policy=options.policy,
     )
     to, namespace = engine.mappers, options.namespace
     (

@@ -30,10 +30,11 @@ from homelab_api.v2alpha1 import (
 from homelab_autoscaler.claim.attempts import digest, seed_attempt
 from homelab_autoscaler.claim.deadlines import boot_window, in_boot_window, overdue
 from homelab_autoscaler.claim.debt import owned_by
+from homelab_autoscaler.controllers import slot_checks
 from homelab_autoscaler.lifecycle.node_marks import is_control_plane
 from homelab_autoscaler.lifecycle.pool import held_until, observed_off_since, suspicion
 from homelab_autoscaler.lifecycle.pulse import Pulse
-from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_SLOT
+from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_NODE_NAME, INDEX_SLOT
 from homelab_autoscaler.phase import may_release
 from homelab_autoscaler.runtime import ConflictError, MergePatch, NotFoundError, Result
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.controllers.slot_conditions import SlotConditions
     from homelab_autoscaler.lifecycle.node_marks import NodeMarks
     from homelab_autoscaler.lifecycle.scope import CachedScopes, SlotScope
+    from homelab_autoscaler.pod_policy import PodPolicy
     from homelab_autoscaler.runtime import Client, Clock, Lister, Request
     from homelab_autoscaler.settings import Settings
 
@@ -63,6 +65,7 @@ class ClaimReconciler:
         claim_recorder: ClaimRecorder,
         slot_conditions: SlotConditions,
         marks: NodeMarks,
+        policy: PodPolicy,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -73,6 +76,7 @@ class ClaimReconciler:
         self._recorder = claim_recorder
         self._slot_conditions = slot_conditions
         self._marks = marks
+        self._policy = policy
 
     def reconcile(self, request: Request) -> Result:
         """One pass over a claim; see the module."""
@@ -119,6 +123,11 @@ class ClaimReconciler:
             return Reason.EMERGENCY_RECLAIM, f"the machine went back to its owner: {why}"
         if scope.slot.marked and not claim.marked:
             return Reason.SLOT_DELETED, f"slot {claim.slot_name} is being deleted"
+        if claim.phase is ClaimPhase.PENDING and not claim.committed:
+            namesakes = self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name)
+            fault = slot_checks.problem(scope, namesakes, self._policy)
+            if fault is not None and fault.type == SlotCondition.INVALID_SLOT:
+                return Reason.INVALID_SLOT, fault.message
         return None
 
     def _seed(self, scope: SlotScope, claim: NodeClaim) -> NodeClaim:

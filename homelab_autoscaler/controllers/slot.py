@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.lifecycle.report import Reporter
     from homelab_autoscaler.lifecycle.scope import CachedScopes, SlotScope
     from homelab_autoscaler.lifecycle.shutdown import Shutdown
+    from homelab_autoscaler.pod_policy import PodPolicy
     from homelab_autoscaler.runtime import Client, Clock, EventRecorder, Lister, Request
     from homelab_autoscaler.settings import Settings
 
@@ -97,6 +98,7 @@ class SlotReconciler:
         locks: Locks,
         jobs: Jobs,
         marks: NodeMarks,
+        policy: PodPolicy,
         boot: Boot,
         shutdown: Shutdown,
         monitors: Monitors,
@@ -114,6 +116,7 @@ class SlotReconciler:
         self._locks = locks
         self._jobs = jobs
         self._marks = marks
+        self._policy = policy
         self._boot = boot
         self._shutdown = shutdown
         self._monitors = monitors
@@ -132,7 +135,8 @@ class SlotReconciler:
         if scope.slot.marked and self._leave(scope):
             return Result()
         this = _Pass(scope.now)
-        fault = slot_checks.problem(scope, self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name))
+        namesakes = self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name)
+        fault = slot_checks.problem(scope, namesakes, self._policy)
         if fault is not None:
             self._say_fault(scope, fault)
             this.conditions.append(fault)
@@ -145,7 +149,7 @@ class SlotReconciler:
 
     def _operate(self, scope: SlotScope, this: _Pass, read_at: float) -> None:
         try:
-            if self._settle_suspended(scope, this):
+            if self._settle_suspended(scope, this) or self._end_reversed_boots(scope, this):
                 return
             match fires(scope.law_input()):
                 case Operation.START_NODE:
@@ -186,6 +190,18 @@ class SlotReconciler:
             this.again(scope.now + timedelta(seconds=self._settings.drain_pass))
         return bool(suspended)
 
+    def _end_reversed_boots(self, scope: SlotScope, this: _Pass) -> bool:
+        """A released startup Job whose claim wants the machine no more is ended before anything else happens."""
+        owner = scope.owner
+        wanting = owner.uid if owner is not None and owner.wants_machine else ""
+        reversed_boots = [job for job in scope.unfinished(names.JOB_TYPE_STARTUP) if not owned_by(job, wanting)]
+        for job in reversed_boots:
+            log.info("reversed boot: startup Job ended", slot=scope.slot.name, job=job.name)
+            self._jobs.delete(job)
+        if reversed_boots:
+            this.again(scope.now + timedelta(seconds=self._settings.drain_pass))
+        return bool(reversed_boots)
+
     def _start(self, scope: SlotScope, this: _Pass) -> None:
         owner = scope.owner
         assert owner is not None
@@ -193,13 +209,16 @@ class SlotReconciler:
         seeded = 0 < owner.status.attempt <= self._settings.max_attempts
         if not seeded or overdue(owner, scope.now):
             return
+        if self._jobs.stop_strays(scope.slot):
+            this.again(scope.now + timedelta(seconds=self._settings.drain_pass))
+            return
         this.again(self._boot.begin(scope, owner))
         self._monitors.ensure(*scope.key)
 
     def _stop(self, scope: SlotScope, this: _Pass, read_at: float) -> None:
         if scope.owner is None and self._wait_before_first_stop(scope, this, read_at):
             return
-        held = self._mass_failure(scope)
+        held = self._mass_failure(scope) or self._returned(scope)
         if held is not None:
             this.again(held)
             return
@@ -264,6 +283,17 @@ class SlotReconciler:
         until = max(at for at in born if at) + timedelta(seconds=self._settings.never_used_wait)
         this.again(until)
         return scope.now < until
+
+    def _returned(self, scope: SlotScope) -> datetime | None:
+        """A machine that its owner gave back stays on for a while, so that nobody's screen goes dark at their hand."""
+        text = scope.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL)
+        if scope.owner is not None or not text:
+            return None
+        try:
+            until = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return until if until.tzinfo is not None and scope.now < until else None
 
     def _mass_failure(self, scope: SlotScope) -> datetime | None:
         """Rows 2 and 11 wait while much of the pool went off at once; a marked claim is a wish and does not wait."""

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from homelab_api.meta import Condition
     from homelab_api.v2alpha1 import Node
     from homelab_autoscaler.lifecycle.scope import SlotScope
+    from homelab_autoscaler.pod_policy import PodPolicy
     from homelab_autoscaler.settings import Settings
 
 _NEVER_STORED: Final = datetime.min.replace(tzinfo=UTC)
 
 
-def problem(scope: SlotScope, namesakes: Iterable[Node]) -> Condition | None:
+def problem(scope: SlotScope, namesakes: Iterable[Node], policy: PodPolicy) -> Condition | None:
     """Why no lifecycle operation may run for the slot; None if all is well.
 
     Args:
         scope: the slot.
         namesakes: all slots that name the same Kubernetes node.
+        policy: what pods of slots may name.
     """
     slot = scope.slot
     if not slot.group:
@@ -58,6 +60,9 @@ def problem(scope: SlotScope, namesakes: Iterable[Node]) -> Condition | None:
             f'spec.kubernetesNodeName: "{slot.spec.kubernetes_node_name}" belongs to slot '
             f"{first.namespace}/{first.name}, which is older: one slot per node, change one of the two",
         )
+    violation = next(policy.violations(slot), None)
+    if violation is not None:
+        return condition(SlotCondition.INVALID_SLOT, True, "PodNotAllowed", f"{violation[0]}: {violation[1]}")
     return None
 
 

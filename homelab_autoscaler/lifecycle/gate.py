@@ -129,9 +129,9 @@ class ReadinessGate:
 
         NodeMachine(MachineState.STARTINGUP).fire(Event.JOB_COMPLETED, work)
         log.info("machine ready", slot=scope.slot.name, claim=claim.name, node=node.name)
-        self._locks.release(scope.slot)
+        slot = self._locks.release(scope.slot)
         others = tuple(entry for entry in scope.claims if entry.uid != moved.uid)
-        self._reporter.live(replace(scope, node=node, claims=(*others, moved)))
+        self._reporter.live(replace(scope, slot=slot, node=node, claims=(*others, moved)))
         return None
 
     def _time_out(self, scope: SlotScope, claim: NodeClaim, message: str) -> None:

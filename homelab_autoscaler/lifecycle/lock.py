@@ -161,12 +161,15 @@ class Locks:
             ],
         )
 
-    def release(self, slot: Node) -> None:
+    def release(self, slot: Node) -> Node:
         """Give the lock back if it is ours; a lock of somebody else, or none, is left alone.
 
         The slot only names the object: a cached one may not show our own lock yet, so the server is the judge.
+
+        Returns:
+            The slot as it is after the write; as it was given if nothing was written.
         """
-        self._remove(slot, self.owner)
+        return self._remove(slot, self.owner)
 
     def clear_stale(self, slot: Node) -> bool:
         """Remove a lock that no operation stands behind any more; True if there was one that we may take.
@@ -179,24 +182,24 @@ class Locks:
         self._remove(slot, lock.owner)
         return True
 
-    def _remove(self, slot: Node, owner: str) -> None:
+    def _remove(self, slot: Node, owner: str) -> Node:
         marks = (
             names.ANNOTATION_LOCK,
             names.ANNOTATION_LOCK_OWNER,
             names.ANNOTATION_LOCK_TIMESTAMP,
             names.ANNOTATION_LOCK_TIMEOUT,
         )
-        self._replace(slot, owner, [{"op": "remove", "path": _pointer(mark)} for mark in marks])
+        return self._replace(slot, owner, [{"op": "remove", "path": _pointer(mark)} for mark in marks])
 
     def _due(self, lock: Lock) -> bool:
         return self._clock.now() >= lock.taken_at + timedelta(seconds=lock.timeout / 2)
 
-    def _replace(self, slot: Node, owner: str, operations: list[dict[str, str]]) -> None:
+    def _replace(self, slot: Node, owner: str, operations: list[dict[str, str]]) -> Node:
         test = {"op": "test", "path": _pointer(names.ANNOTATION_LOCK_OWNER), "value": owner}
         try:
-            self._client.patch(Node, slot.name, slot.namespace, JsonPatch([test, *operations]))
+            return self._client.patch(Node, slot.name, slot.namespace, JsonPatch([test, *operations]))
         except (InvalidError, NotFoundError):
-            return
+            return slot
 
 
 def _pointer(annotation: str) -> str:

@@ -68,7 +68,7 @@ class NodeMachine:
         # The library sets the attribute on its model by name.
         return MachineState(cast("Any", self).current)
 
-    def fire(self, event: Event, work: Callable[[], None]) -> MachineState:
+    def fire(self, event: Event, work: Callable[[], object]) -> MachineState:
         """Do the event's work and change the state.
 
         Raises:
@@ -78,5 +78,5 @@ class NodeMachine:
         getattr(self, event.name.lower())(work)
         return self.state
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], object]) -> None:
         work()

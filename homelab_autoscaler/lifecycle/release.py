@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from homelab_autoscaler.phase import Operation, fires
+from homelab_autoscaler.phase import Operation, contested, fires
 
 if TYPE_CHECKING:
     from homelab_api.core import Job
@@ -92,6 +92,8 @@ def _gone_since(scope: SlotScope | None, operation: Operation, claim_uid: str) -
         return "" if operation is Operation.SHUTDOWN_NODE else "the slot is gone"
     if scope.reclaim is not None:
         return "the machine is in its owner's hands"
+    if contested(scope.claims):
+        return "more than one claim of the slot is live"
     wanted = any(claim.wants_machine for claim in scope.claims)
     if operation is Operation.START_NODE and not any(
         claim.uid == claim_uid and claim.wants_machine for claim in scope.claims

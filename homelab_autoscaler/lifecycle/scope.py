@@ -18,7 +18,7 @@ from homelab_api.v2alpha1 import ClaimPhase, Group, Node, NodeClaim, NodeReclaim
 from homelab_autoscaler.claim.debt import in_debt, job_type
 from homelab_autoscaler.claim.names import label_value
 from homelab_autoscaler.lifecycle.pulse import KubeletPulse, Pulse
-from homelab_autoscaler.phase import Input, claim_fact, contested, extra_claims, owning_claim, power, unusable
+from homelab_autoscaler.phase import ClaimFact, Input, contested, extra_claims, owning_claim, power, unusable
 from homelab_autoscaler.runtime import NotFoundError
 
 if TYPE_CHECKING:
@@ -88,8 +88,11 @@ class SlotScope:
 
     @cached_property
     def owner(self) -> NodeClaim | None:
-        """The claim that speaks for the slot."""
-        return owning_claim(self.claims)
+        """The claim that speaks for the slot: the live one, else an ended one that may have left its machine on.
+
+        An ended claim without the finalizer has nothing to do with the machine any more.
+        """
+        return accountable(owning_claim(self.claims))
 
     @cached_property
     def extra_claims(self) -> list[NodeClaim]:
@@ -138,9 +141,17 @@ class SlotScope:
         return max((end for end in ends if end), default=None)
 
     def settle_until(self) -> datetime | None:
-        """Until when a machine that is still on counts as going off; None when no shutdown ended lately."""
+        """Until when a machine that still counts as on is given time to go off; None when no shutdown ended lately.
+
+        What counts as on here is what makes the law ask for a shutdown: observed power, a kubelet that was alive just
+        now, and a debt. Otherwise a shutdown that landed would be repeated until the kubelet's silence is proven.
+        """
         ended = self.shutdown_ended_at()
-        if ended is None or self.power is PowerState.OFF:
+        owner = self.owner
+        unwanted = owner is None or not owner.wants_machine
+        looks_on = self.power is PowerState.ON or (unwanted and self.pulse is Pulse.ALIVE)
+        owes = owner is not None and unwanted and self.owes(owner)
+        if ended is None or not (looks_on or owes):
             return None
         until = ended + timedelta(seconds=self.off_settle)
         return until if self.now < until else None
@@ -154,7 +165,7 @@ class SlotScope:
                 the machine for anything yet, so it stands where it stood before, at pending.
         """
         owner = self.owner
-        fact = claim_fact(self.claims)
+        fact = ClaimFact.of(owner) if owner else None
         if releasing and fact and fact.phase is ClaimPhase.BOOTING:
             fact = replace(fact, phase=ClaimPhase.PENDING)
         unfinished = [job for job in self.unfinished() if job.uid != releasing]
@@ -172,6 +183,11 @@ class SlotScope:
             contested=contested(self.claims),
             other_job_unfinished=any(job_type(job) != names.JOB_TYPE_SHUTDOWN for job in unfinished),
         )
+
+
+def accountable(owner: NodeClaim | None) -> NodeClaim | None:
+    """The owning claim as far as the machine is concerned: live, or committed to it."""
+    return owner if owner is not None and (owner.live or owner.committed) else None
 
 
 def recorded_node_name(claim: NodeClaim | None, slot: Node) -> str:
@@ -221,7 +237,7 @@ class CachedScopes:
         if slot is None:
             return None
         claims = tuple(self._claims.by_index(INDEX_SLOT, f"{namespace}/{name}"))
-        owner = owning_claim(claims)
+        owner = accountable(owning_claim(claims))
         node = self._nodes.get(recorded_node_name(owner, slot))
         return SlotScope(
             slot=slot,
@@ -251,7 +267,7 @@ class LiveScopes:
         if slot is None:
             return None
         claims = tuple(claim for claim in self._client.list(NodeClaim, namespace).items if claim.slot_name == name)
-        owner = owning_claim(claims)
+        owner = accountable(owning_claim(claims))
         node = self._optional(CoreNode, recorded_node_name(owner, slot), None)
         jobs = self._client.list(
             Job, namespace, label_selector=f"{names.LABEL_NODE}={label_value(slot.name, slot.uid)}"

@@ -93,8 +93,6 @@ class Shutdown:
         refused = self._refusal(scope)
         if refused is not None:
             return refused
-        for job in scope.unfinished(names.JOB_TYPE_STARTUP):
-            self._jobs.delete(job)
         if self._jobs.stop_strays(scope.slot):
             return ShutdownStep(self._soon(scope))
         sequence, attempt = self._take_lock(scope)
@@ -262,8 +260,9 @@ class Shutdown:
         return self._release(scope, job) if job.suspended else ShutdownStep()
 
     def _release(self, scope: SlotScope, job: Job) -> ShutdownStep:
-        owner = next((claim for claim in scope.claims if owned_by(job, claim.uid)), None)
-        verdict = self._releaser.release(scope, job, Operation.SHUTDOWN_NODE, owner.uid if owner else "")
+        owner = scope.owner
+        asker = owner.uid if owner is not None and owned_by(job, owner.uid) else ""
+        verdict = self._releaser.release(scope, job, Operation.SHUTDOWN_NODE, asker)
         if not verdict.released:
             self._events.event(
                 scope.slot, "Normal", events.SCALE_DOWN_DEFERRED, f"Job {job.name} was not released: {verdict.because}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from lab.objects import Builders
 
 from homelab_api import names
 from homelab_api.core import Job
@@ -146,3 +147,9 @@ def _job(slot, kind, *, name="job", owner=None, done=None, created=NOON):
 @pytest.fixture
 def job_of():
     return _job
+
+
+@pytest.fixture
+def make():
+    """Builders of objects, see lab.objects."""
+    return Builders()

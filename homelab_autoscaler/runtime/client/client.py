@@ -166,7 +166,8 @@ class Client:
         return self.create_json(type(obj), obj.to_json(), obj.metadata.namespace)
 
     def create_json(self, kind: type[T], body: JsonObject, namespace: str | None) -> T:
-        """Create from JSON, for fields that the model does not know. See create."""
+        """Create from JSON, for fields that the model does not know; apiVersion and kind are filled in. See create."""
+        body = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, **body}
         target = self._write_target(collection_path(kind.resource, namespace))
         created = kind.from_json(self._json("POST", target, body=body, repeatable=False))
         self._wrote(kind, created)

@@ -46,6 +46,22 @@ def test_a_machine_that_is_still_on_after_its_shutdown_job_is_given_time_to_go(m
     assert (state(late.law_input()), fires(late.law_input())) == (MachineState.READY, Operation.SHUTDOWN_NODE)
 
 
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+def test_a_shutdown_is_not_repeated_at_once_because_its_machine_only_seems_off(make, end):
+    claim = make.claim(phase="ready", committed=True, marked=True)
+    for node, pulse in ((make.node("False"), Pulse.ALIVE), (None, Pulse.MISSING)):
+        jobs = [make.job("shutdown", end, ended=0)]
+        scope = make.scope(claim, node=node, jobs=jobs, pulse=pulse, at=1)
+        assert fires(scope.law_input()) is None
+    failed = make.scope(claim, jobs=[make.job("shutdown", "Failed", ended=0)], pulse=Pulse.MISSING, at=120)
+    assert fires(failed.law_input()) is Operation.SHUTDOWN_NODE
+
+
+def test_a_machine_that_is_off_boots_for_a_new_claim_without_a_settle_window(make):
+    jobs = [make.job("shutdown", "Complete", owner="uid-slot", ended=0)]
+    assert fires(make.scope(make.claim(phase="pending"), jobs=jobs, at=1).law_input()) is Operation.START_NODE
+
+
 def test_a_machine_that_seems_off_with_a_living_kubelet_is_shut_down(make):
     scope = make.scope(node=make.node("False"), pulse=Pulse.ALIVE)
     assert fires(scope.law_input()) is Operation.SHUTDOWN_NODE

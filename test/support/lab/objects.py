@@ -1,8 +1,6 @@
-"""Object builders for the tests of claims and lifecycle: the few fields that a test is about, sensible rest."""
+"""Object builders for tests of claims and lifecycle: the few fields that a test is about, sensible rest."""
 
 from datetime import UTC, datetime, timedelta
-
-import pytest
 
 from homelab_api import names
 from homelab_api.core import CoreNode, Job
@@ -145,8 +143,3 @@ class Builders:
             now=self.at(at),
             off_settle=120,
         )
-
-
-@pytest.fixture
-def make():
-    return Builders()

@@ -1,0 +1,182 @@
+"""Everything around an API server: controllers, scheduler, the host node that runs Jobs, machines and their BMC.
+
+Works against the embedded server and against a real kube-apiserver alike: it only needs clients. Where the real
+controllers run, ours stay away (`controllers=False`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from homelab_autoscaler.sandbox.controllers.disruption import DisruptionController
+from homelab_autoscaler.sandbox.controllers.garbage_collector import GarbageCollector
+from homelab_autoscaler.sandbox.controllers.job import JobController
+from homelab_autoscaler.sandbox.controllers.namespace import NamespaceController
+from homelab_autoscaler.sandbox.controllers.node_lifecycle import NodeLifecycleController
+from homelab_autoscaler.sandbox.controllers.pod_gc import PodGarbageCollector
+from homelab_autoscaler.sandbox.controllers.replicas import DeploymentController, ReplicaSetController
+from homelab_autoscaler.sandbox.controllers.taint_eviction import TaintEvictionController
+from homelab_autoscaler.sandbox.controllers.ttl import TtlController
+from homelab_autoscaler.sandbox.kubelet.kubelet import Kubelet
+from homelab_autoscaler.sandbox.kubelet.node_agent import NodeSpec
+from homelab_autoscaler.sandbox.machines.bmc import BmcServer
+from homelab_autoscaler.sandbox.machines.fleet import Fleet
+from homelab_autoscaler.sandbox.machines.ledger import PowerLedger
+from homelab_autoscaler.sandbox.machines.machine import Surroundings
+from homelab_autoscaler.sandbox.podrunner.runtime import ProcessRuntime
+from homelab_autoscaler.sandbox.scheduling.scheduler import Scheduler
+from homelab_autoscaler.sandbox.timings import Timings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from homelab_autoscaler.sandbox.client import ApiClient
+    from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.machines.spec import MachineSpec
+
+log = structlog.get_logger(__name__)
+
+HOST_NODE: Final = "sandbox-host"
+CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
+
+
+@dataclass(frozen=True)
+class SimulatorOptions:
+    """What runs around the API server.
+
+    Attributes:
+        machines: The machines; names must differ.
+        timings: The pace; machines' own behaviour is scaled by its factor too.
+        controllers: Run the controllers of a cluster. Off where real ones run, or where a test plays their part.
+        scheduler: Run the scheduler-lite.
+        host_node: Run the node that executes pods as local processes.
+        ledger_path: Keep the power ledger in this file as well.
+        bmc_host: Address of the BMC endpoint.
+        bmc_port: Its port; 0 for a free one.
+    """
+
+    machines: tuple[MachineSpec, ...] = ()
+    timings: Timings = field(default_factory=Timings)
+    controllers: bool = True
+    scheduler: bool = True
+    host_node: bool = True
+    ledger_path: Path | None = None
+    bmc_host: str = "127.0.0.1"
+    bmc_port: int = 0
+
+
+class Simulators:
+    """Runs what the options ask for on the present event loop, from `start` to `close`.
+
+    Guarantee: after `close` no task and no process that was started here is left.
+    """
+
+    def __init__(self, client: Callable[[str], ApiClient], clock: SandboxClock, options: SimulatorOptions) -> None:
+        """Prepare everything; nothing runs yet.
+
+        Args:
+            client: Makes a client for a user name, so that the server's write log tells who wrote.
+            clock: Sandbox time.
+            options: What to run.
+        """
+        self._client = client
+        self._clock = clock
+        self._options = options
+        self._tasks: list[asyncio.Task[None]] = []
+        timings = options.timings
+        ledger = PowerLedger(clock.now, options.ledger_path)
+        around = Surroundings(clock, ledger, client, timings.kubelet, timings.factor)
+        self.fleet = Fleet(around, (self._scaled(spec) for spec in options.machines))
+        self.bmc = BmcServer(self.fleet)
+        self.processes: ProcessRuntime | None = None
+
+    def _scaled(self, spec: MachineSpec) -> MachineSpec:
+        return replace(spec, behaviour=spec.behaviour.scaled(self._options.timings.factor))
+
+    @property
+    def ledger(self) -> PowerLedger:
+        """The power ledger."""
+        return self.fleet.ledger
+
+    async def start(self) -> None:
+        """Start everything; returns when the BMC endpoint is open.
+
+        Raises:
+            OSError: the BMC port is in use.
+        """
+        await self.bmc.start(self._options.bmc_host, self._options.bmc_port)
+        if self._options.controllers:
+            self._start_controllers()
+        if self._options.scheduler:
+            self._spawn("scheduler", Scheduler(self._client("system:kube-scheduler"), self._clock).run())
+        if self._options.host_node:
+            self._spawn("host node", self._host_node().run())
+        self.fleet.start()
+
+    def _start_controllers(self) -> None:
+        timings = self._options.timings
+
+        def client(name: str) -> ApiClient:
+            return self._client(f"system:serviceaccount:kube-system:{name}")
+
+        clock = self._clock
+        running = (
+            GarbageCollector(client("generic-garbage-collector"), clock),
+            NamespaceController(client("namespace-controller"), clock, retry=timings.namespace_retry),
+            JobController(client("job-controller"), clock),
+            TtlController(client("ttl-after-finished-controller"), clock),
+            NodeLifecycleController(
+                client("node-controller"),
+                clock,
+                grace=timings.node_grace,
+                startup_grace=timings.node_startup_grace,
+            ),
+            TaintEvictionController(client("taint-eviction-controller"), clock),
+            PodGarbageCollector(client("pod-garbage-collector"), clock, quarantine=timings.pod_gc_quarantine),
+            DisruptionController(client("disruption-controller"), clock),
+            ReplicaSetController(client("replicaset-controller"), clock),
+            DeploymentController(client("deployment-controller"), clock),
+        )
+        for controller in running:
+            self._spawn(controller.component, controller.run())
+
+    def _host_node(self) -> Kubelet:
+        root = Path(tempfile.mkdtemp(prefix="homelab-sandbox-"))
+        client = self._client(f"system:node:{HOST_NODE}")
+        self.processes = ProcessRuntime(client, self._clock, root, environment={"SANDBOX_BMC": self.bmc.url})
+        node = NodeSpec(
+            HOST_NODE,
+            labels={CONTROL_PLANE: ""},
+            taints=({"key": CONTROL_PLANE, "effect": "NoSchedule"},),
+            provider_id=f"sandbox://{HOST_NODE}",
+        )
+        timings = replace(self._options.timings.kubelet, ready_after=0.0)
+        return Kubelet(client, self._clock, node, self.processes, timings)
+
+    def _spawn(self, name: str, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(_report)
+        self._tasks.append(task)
+
+    async def close(self) -> None:
+        """End everything."""
+        await self.fleet.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self.processes is not None:
+            await self.processes.close()
+        await self.bmc.close()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """A part that ends by itself is a defect: say so instead of letting the cluster fall silent."""
+    if not task.cancelled():
+        log.error("a part of the sandbox ended", part=task.get_name(), error=repr(task.exception()))

@@ -1,0 +1,99 @@
+"""Workloads, the clean run that plans are made from, and the comparison of a faulted run with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from lab.process import LEASE, LabManager
+
+if TYPE_CHECKING:
+    from lab.interposer import Fault
+    from lab.pool import Pool
+
+
+class Workload(Protocol):
+    """A story that begins with a machine that is off and ends with one."""
+
+    def __call__(self, pool: Pool, machine: str) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """What a run left behind, as far as it must not depend on faults."""
+
+    slot: dict[str, object]
+    claims: list[str]
+    unfinished_jobs: list[str]
+    node: bool
+    ledger: list[str]
+    writes: list[str] = field(default_factory=list, compare=False)
+
+
+def run(  # the arguments of one plan
+    workload: Workload, pool: Pool, machine: str, ledger, kubeconfig: str, fault: Fault | None = None, at: int = 0
+) -> Outcome:
+    """Tell the story to a manager that is broken at its write number `at` and, if it died of that, started again."""
+    manager = LabManager(kubeconfig, pool.namespace, pool.settings, fault, at).start()
+    lives = [manager]
+    guard = Reviver(lives, kubeconfig, pool)
+    original = pool.until
+
+    def until(what, holds, limit=60):
+        def alive():
+            guard.revive()
+            return holds()
+
+        original(what, alive, limit)
+
+    pool.until = until
+    try:
+        workload(pool, machine)
+        settled(pool, machine)
+    finally:
+        pool.until = original
+        for life in lives:
+            life.close()
+    slot = pool.slot(machine)
+    return Outcome(
+        slot={
+            "phase": slot.status.phase,
+            "power": slot.status.power_state,
+            "activations": slot.status.activations_total,
+            "lock": {key for key in slot.metadata.annotations if "lock" in key},
+            "last": (slot.status.last_claim.phase, slot.status.last_claim.reason) if slot.status.last_claim else None,
+        },
+        claims=[claim.name for claim in pool.claims() if claim.live or claim.committed],
+        unfinished_jobs=[job.name for job in pool.jobs() if not job.finished],
+        node=pool.node(slot.spec.kubernetes_node_name) is not None,
+        ledger=[entry.command for entry in ledger.entries(machine)],
+        writes=[str(write) for write in lives[0].interposer.writes],
+    )
+
+
+class Reviver:
+    """Starts a new manager when the present one died, as a Deployment would."""
+
+    def __init__(self, lives: list[LabManager], kubeconfig: str, pool: Pool) -> None:
+        self._lives = lives
+        self._kubeconfig = kubeconfig
+        self._pool = pool
+
+    def revive(self) -> None:
+        if not self._lives[-1].killed:
+            return
+        self._lives[-1].join()
+        self._pool.hand_over_lease(LEASE)
+        self._lives.append(LabManager(self._kubeconfig, self._pool.namespace, self._pool.settings).start())
+
+
+def settled(pool: Pool, machine: str) -> None:
+    """Wait until everything that follows from the story is over: quiescence."""
+    pool.until("no live or committed claim", lambda: not [c for c in pool.claims() if c.live or c.committed])
+    pool.until("the slot reports off", lambda: pool.slot(machine).status.phase == "off")
+    pool.until("no unfinished Job", lambda: all(job.finished for job in pool.jobs()))
+    pool.until(
+        "no lock", lambda: not [key for key in pool.slot(machine).metadata.annotations if "operation-lock" in key]
+    )
+    node = pool.slot(machine).spec.kubernetes_node_name
+    pool.until("no node object", lambda: pool.node(node) is None)

@@ -1,0 +1,132 @@
+"""A pool in a namespace of its own: group, slots with real scripts, and what a person or an autoscaler does to it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from homelab_api import names
+from homelab_api.core import CoreNode, Job, Lease
+from homelab_api.v2alpha1 import Call, Group, Node, NodeClaim
+from homelab_autoscaler.claim.create import ClaimFactory
+from homelab_autoscaler.claim.create import Request as ClaimRequest
+from homelab_autoscaler.runtime import Client, MergePatch, NotFoundError, SystemClock, load_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from homelab_autoscaler.settings import Settings
+
+# What a machine's owner would write: one request to the machine's controller, and its answer is the exit code.
+POWER_SCRIPT = (
+    "import json,os,sys,urllib.request as u;"
+    "u.urlopen(u.Request(os.environ['SANDBOX_BMC']+'/machines/'+sys.argv[2]+'/power',method='POST',"
+    "headers={'Content-Type':'application/json'},"
+    "data=json.dumps({'command':sys.argv[1],'sender':os.environ['JOB_NAME']}).encode()),timeout=5)"
+)
+
+
+class Pool:
+    """Objects of one namespace, with waits that end as soon as they can."""
+
+    def __init__(self, kubeconfig: str, namespace: str, settings: Settings) -> None:
+        self.client = Client(load_config(kubeconfig), SystemClock())
+        self.namespace = namespace
+        self.settings = settings
+
+    def create_group(self, **spec) -> None:
+        body = {"metadata": {"name": "pool", "namespace": self.namespace}, "spec": spec}
+        self.client.create_json(Group, body, self.namespace)
+
+    def create_slot(self, machine: str, node: str, *, startup=None, shutdown=None, **spec) -> Node:
+        def pod(command):
+            return {"image": "local", "command": [sys.executable, "-SEc", POWER_SCRIPT, command, machine]}
+
+        body = {
+            "metadata": {"name": machine, "namespace": self.namespace, "labels": {names.LABEL_GROUP: "pool"}},
+            "spec": {
+                "kubernetesNodeName": node,
+                "startupPodSpec": startup or pod("on"),
+                "shutdownPodSpec": shutdown or pod("off"),
+                **spec,
+            },
+        }
+        return self.client.create_json(Node, body, self.namespace)
+
+    def claim(self, slot: str, call: Call = Call.INCREASE_SIZE) -> NodeClaim:
+        factory = ClaimFactory(self.client, SystemClock(), self.settings)
+        return factory.create(
+            self.client.get(Node, slot, self.namespace), ClaimRequest(call=call), read_at=time.monotonic()
+        )
+
+    def unclaim(self, claim: NodeClaim, reason: str = "NodeDeleted") -> None:
+        with contextlib.suppress(NotFoundError):
+            annotations = {names.ANNOTATION_END_REASON: reason}
+            patch = MergePatch({"metadata": {"annotations": annotations}})
+            self.client.patch(NodeClaim, claim.name, self.namespace, patch)
+            self.client.delete(NodeClaim, claim.name, self.namespace)
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    def slot(self, name: str) -> Node:
+        return self.client.get(Node, name, self.namespace)
+
+    def claims(self) -> list[NodeClaim]:
+        return self.client.list(NodeClaim, self.namespace).items
+
+    def phase(self, claim: NodeClaim) -> str:
+        with contextlib.suppress(NotFoundError):
+            found = self.client.get(NodeClaim, claim.name, self.namespace)
+            return f"{found.phase}" if found.uid == claim.uid else "gone"
+        return "gone"
+
+    def jobs(self) -> list[Job]:
+        return self.client.list(Job, self.namespace).items
+
+    def node(self, name: str) -> CoreNode | None:
+        with contextlib.suppress(NotFoundError):
+            return self.client.get(CoreNode, name)
+        return None
+
+    def until(self, what: str, holds: Callable[[], bool], limit: float = 60) -> None:
+        """Wait for a state of the world; fail with what it is instead."""
+        end = time.monotonic() + limit
+        pause = StepPause()
+        while not holds():
+            if time.monotonic() > end:
+                raise AssertionError(f"{self.namespace}: not within {limit:g} s: {what}\n{self.describe()}")
+            pause.step()
+
+    def describe(self) -> str:
+        lines = [
+            f"slot {slot.name}: {slot.status.phase} {slot.status.power_state} {slot.metadata.annotations}"
+            for slot in self.client.list(Node, self.namespace).items
+        ]
+        lines += [
+            f"claim {claim.name}: {claim.phase} {claim.status.reason} marked={claim.marked} "
+            f"committed={claim.committed} shutdowns={claim.status.shutdown_attempts} {claim.status.message}"
+            for claim in self.claims()
+        ]
+        lines += [
+            f"job {job.name}: suspended={job.suspended} finished={job.finished} marked={job.marked}"
+            for job in self.jobs()
+        ]
+        return "\n".join(lines)
+
+    def hand_over_lease(self, lease: str) -> None:
+        """What the lease duration does for a dead leader, without the wait: nobody holds the Lease any more."""
+        with contextlib.suppress(NotFoundError):
+            self.client.patch(Lease, lease, self.namespace, MergePatch({"spec": {"holderIdentity": ""}}))
+
+
+class StepPause:
+    """The pause between two looks at the world."""
+
+    def __init__(self, seconds: float = 0.05) -> None:
+        self._clock = SystemClock()
+        self._seconds = seconds
+
+    def step(self) -> None:
+        self._clock.sleep(self._seconds)

@@ -1,0 +1,77 @@
+"""A manager that lives in this process and can die like one: at a chosen write, without a last word."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from homelab_autoscaler.controllers.assemble import AssemblyOptions, assemble
+from homelab_autoscaler.runtime import (
+    LeaderElectionOptions,
+    Manager,
+    ManagerOptions,
+    StopSignal,
+    load_config,
+)
+from lab.interposer import Fault, Interposer
+
+if TYPE_CHECKING:
+    from homelab_autoscaler.settings import Settings
+
+LEASE = "manager"
+
+
+class LabManager:
+    """One life of a manager over one namespace's pool."""
+
+    def __init__(
+        self, kubeconfig: str, namespace: str, settings: Settings, fault: Fault | None = None, at: int = 0
+    ) -> None:
+        options = ManagerOptions(
+            config=load_config(kubeconfig),
+            leader_election=LeaderElectionOptions(
+                name=LEASE, namespace=namespace, lease_duration=15, renew_deadline=10, retry_period=0.2
+            ),
+            graceful_timeout=20,
+        )
+        self.manager = Manager(options)
+        self.interposer = Interposer(self.manager.client.transport, self._die, fault, at)
+        self.manager.client.transport = self.interposer
+        assemble(self.manager, settings, AssemblyOptions(namespace=namespace))
+        self.stop = StopSignal()
+        self.failure: BaseException | None = None
+        self._killed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"manager-{namespace}", daemon=True)
+
+    def start(self) -> LabManager:
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self.manager.run(self.stop)
+        except Exception as error:  # noqa: BLE001 - the test judges
+            self.failure = error
+
+    def _die(self) -> None:
+        self._killed.set()
+        self.stop.set()
+
+    def kill(self) -> None:
+        """End as kill -9 does: nothing is written any more, the lease stays held."""
+        self.interposer.dead = True
+        self._die()
+        self.join()
+
+    @property
+    def killed(self) -> bool:
+        return self._killed.is_set()
+
+    def close(self) -> None:
+        """A clean stop."""
+        self.stop.set()
+        self.join()
+
+    def join(self) -> None:
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the manager did not end"
