@@ -22,7 +22,7 @@ from homelab_autoscaler.sandbox.autoscaler.options import AutoscalerOptions
 log = structlog.get_logger("autoscaler")
 
 
-def play(  # noqa: PLR0917 - one parameter per flag
+def play(
     cloud_config: Annotated[str, typer.Option(help="YAML file with address, cert, key and cacert.")],
     kubeconfig: Annotated[str | None, typer.Option(help="Kubeconfig file; the usual places if not given.")] = None,
     generation: Annotated[Generation, typer.Option(help="Release line to play.")] = Generation.V1_36,
