@@ -43,7 +43,7 @@ def run(world: World, workload: Workload, fault: Fault | None = None, at: int = 
     guard = Reviver(lives, world.kubeconfig, pool)
     original = pool.until
 
-    def until(what, holds, limit=60):
+    def until(what, holds, limit=90):
         def alive():
             guard.revive()
             return holds()

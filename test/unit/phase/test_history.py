@@ -148,7 +148,7 @@ def test_bounds_and_counts_hold_after_any_series_of_writes(series):
     status, at, boots = SlotStatus(), NOON, 0
     for phase, seconds in series:
         at += timedelta(seconds=seconds)
-        boots += phase is P.BOOTING and status.phase in (P.OFF, P.PENDING)
+        boots += phase in (P.BOOTING, P.READY) and status.phase in (P.OFF, P.PENDING)
         status = patched(status, record(status, phase, at, None, "", LIMITS))
         assert len(status.recent_transitions) <= 32
         assert len(status.recent_activations) == status.activations_last24_h
