@@ -80,6 +80,11 @@ def test_a_cordon_on_a_ready_machine_is_not_a_boot():
     assert status.activations_total == 1
 
 
+def test_a_boot_that_nobody_reported_while_it_lasted_is_counted_when_the_machine_is_ready():
+    assert after(SlotStatus(), P.OFF, P.READY).activations_total == 1
+    assert after(SlotStatus(), P.PENDING, P.READY).activations_total == 1
+
+
 def test_a_first_record_counts_nothing():
     assert after(SlotStatus(), P.BOOTING).activations_total == 0
 
