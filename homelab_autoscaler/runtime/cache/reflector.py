@@ -24,7 +24,7 @@ import orjson
 import structlog
 
 from homelab_autoscaler.runtime.cache.backoff import Backoff
-from homelab_autoscaler.runtime.cache.store import object_key, strip_managed_fields
+from homelab_autoscaler.runtime.cache.store import compact, object_key, strip_managed_fields
 from homelab_autoscaler.runtime.errors import (
     ApiError,
     BadRequestError,
@@ -361,7 +361,7 @@ class _Session:
             if event.type == "DELETED":
                 self.collecting.pop(key, None)
             else:
-                self.collecting[key] = orjson.dumps(strip_managed_fields(obj))
+                self.collecting[key] = compact(strip_managed_fields(obj))
             return
         if event.type == "DELETED":
             sink.remove(obj)
@@ -381,7 +381,9 @@ class _Session:
             if (metadata.get("annotations") or {}).get(INITIAL_EVENTS_END) != "true":
                 return
             collected, self.collecting = self.collecting, None
-            reflector.sink.replace(collected.keys(), map(orjson.loads, collected.values()), version)
+            keys = list(collected)
+            # Taken out one by one, so that the list and its copy in the store never exist side by side.
+            reflector.sink.replace(keys, (orjson.loads(collected.pop(key)) for key in keys), version)
         else:
             reflector.sink.bookmark(version)
         self._synthetic = False
