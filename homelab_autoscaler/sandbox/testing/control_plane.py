@@ -12,7 +12,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +28,7 @@ from homelab_autoscaler.runtime.webhook.pki import issue, make_authority
 from homelab_autoscaler.sandbox.testing.running import running_api_server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from homelab_api.meta import JsonObject
 
 ASSETS = "KUBEBUILDER_ASSETS"
