@@ -29,6 +29,7 @@ from homelab_autoscaler.sandbox.testing.running import running_api_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
     from homelab_api.meta import JsonObject
 
 ASSETS = "KUBEBUILDER_ASSETS"
