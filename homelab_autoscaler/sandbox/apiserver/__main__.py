@@ -23,6 +23,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one (0)")
     parser.add_argument("--rbac", action="store_true", help="authorise requests with Roles and their bindings")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help='static tokens: token,user,uid,"group1,group2"')
+    parser.add_argument(
+        "--tls", action=argparse.BooleanOptionalAction, default=None, help="serve HTTPS (on with users, else off)"
+    )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="keep objects and revisions here across restarts")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write a kubeconfig for the administrator")
     parser.add_argument("--log-size", type=int, default=10_000, help="changes that watches can reach back (10000)")
@@ -33,6 +36,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     server = ApiServer(
         options=ApiServerOptions(
             rbac=arguments.rbac,
+            tls=arguments.tls,
             token_file=arguments.token_file,
             data_dir=arguments.data_dir,
             log_size=arguments.log_size,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ class ApiServerOptions:
         data_dir: where to keep objects across restarts; in memory only when None.
         log_size: how many changes watches and snapshots can reach back.
         seed: of fault injection.
+        tls: listen with a certificate of its own; by default when there are users, since kubectl sends tokens over
+            TLS only.
         services: URLs that stand for Services in webhook configurations, by `namespace/name`.
     """
 
@@ -49,6 +52,7 @@ class ApiServerOptions:
     data_dir: Path | None = None
     log_size: int = 10_000
     seed: int = 0
+    tls: bool | None = None
     services: dict[str, str] = field(default_factory=dict)
 
 
@@ -81,6 +85,7 @@ class ApiServer:
         bootstrap(self._plane)
         self._pipeline = Pipeline(self._plane, self._authorizer, self.authenticator, self.faults)
         self._http = HttpServer(self.handle)
+        self._certificate = b""
         self._admin_token = self._find_admin_token(tokens)
 
     def _find_admin_token(self, tokens: dict[str, User]) -> str:
@@ -118,6 +123,14 @@ class ApiServer:
         Raises:
             OSError: the address is taken or not this machine's.
         """
+        users = self.options.rbac or self.options.token_file is not None
+        if self.options.tls or (self.options.tls is None and users):
+            # Imported when needed: a server without users starts twice as fast without it.
+            from homelab_autoscaler.sandbox.apiserver.transport.certificates import self_signed  # noqa: PLC0415
+
+            pair = self_signed(host)
+            self._certificate = pair.certificate
+            return await self._http.start(host, port, pair.context())
         return await self._http.start(host, port)
 
     async def stop(self) -> None:
@@ -154,10 +167,13 @@ class ApiServer:
             namespace: of the context.
         """
         token = self._admin_token if token is None else token
+        cluster: JsonObject = {"server": self.url}
+        if self._certificate:
+            cluster["certificate-authority-data"] = base64.b64encode(self._certificate).decode()
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "sandbox", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "sandbox", "cluster": cluster}],
             "users": [{"name": "sandbox", "user": {"token": token} if token else {}}],
             "contexts": [
                 {"name": "sandbox", "context": {"cluster": "sandbox", "user": "sandbox", "namespace": namespace}}

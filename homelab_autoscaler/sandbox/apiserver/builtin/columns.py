@@ -286,10 +286,10 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         _text("Name", _event_name, "The event's own name.", 1),
     ),
     "leases": (_text("Holder", _at("spec.holderIdentity"), "Who holds it."), AGE),
-    "configmaps": (_number("Data", _size("data", "binaryData"), "How many entries."), AGE),
+    "configmaps": (_text("Data", _size("data", "binaryData"), "How many entries."), AGE),
     "secrets": (
         _text("Type", _at("type"), "What it is for."),
-        _number("Data", _size("data"), "How many entries."),
+        _text("Data", _size("data"), "How many entries."),
         AGE,
     ),
     "serviceaccounts": (_number("Secrets", lambda body, _: len(body.get("secrets") or []), "Secrets it names."), AGE),

@@ -156,8 +156,8 @@ def _status_problems(body: JsonObject, old: JsonObject) -> list[Cause]:
         refuse("cannot set Complete=True and Failed=true conditions")
     if finished and not status.get("startTime"):
         problems.append(required("status.startTime", "startTime is required for finished job"))
-    # A real server sorts by field and then by text.
-    return sorted(dict.fromkeys(problems), key=lambda cause: (cause.field, cause.text()))
+    # A real server sorts by field.
+    return sorted(dict.fromkeys(problems), key=lambda cause: cause.field)
 
 
 def _check_counters(status: JsonObject, before: JsonObject, problems: list[Cause]) -> None:

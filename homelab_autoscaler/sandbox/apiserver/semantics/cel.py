@@ -137,9 +137,9 @@ class Rule:
         if updating and not self.transition and old is not UNSET and old == value:
             return []
         try:
-            variables = {"self": typed(value, shape)}
+            variables = {"self": typed(value, shape, self.rule)}
             if self.transition:
-                variables["oldSelf"] = typed(old, shape)
+                variables["oldSelf"] = typed(old, shape, self.rule)
             passed = _plain(self.rule, variables)
         except CelError as error:
             return [self._cause(value, path, f"{error}", shown=True)]
@@ -177,28 +177,34 @@ class _FloatForIntegerError(ValueError):
     """2.0 where an integer is declared: valid for the schema, but not for CEL's types."""
 
 
-def typed(value: Any, shape: Shape) -> Any:
+def typed(value: Any, shape: Shape, rule: str, name: str = "self") -> Any:
     """A value with CEL's types: times as timestamps, numbers as doubles, escaped property names.
 
+    Args:
+        value: parsed JSON.
+        shape: its shape.
+        rule: the expression that will see it.
+        name: the last part of the value's path.
+
     Raises:
-        ValueError: a whole float in an integer field.
+        ValueError: a whole float in an integer field that the rule reads.
     """
     kind = shape.kind
     if kind in {"object", "map"} and isinstance(value, dict):
         found = {}
         for key, item in value.items():
             child = shape.field(key)
-            name = escaped(key) if kind == "object" else key
-            found[name] = item if child is None else typed(item, child)
+            put = escaped(key) if kind == "object" else key
+            found[put] = item if child is None else typed(item, child, rule, key)
         return found
     if kind == "list" and isinstance(value, list):
         items = shape.items
-        return value if items is None else [typed(item, items) for item in value]
+        return value if items is None else [typed(item, items, rule, name) for item in value]
     if kind == "time" and isinstance(value, str):
         return datetime.fromisoformat(value.upper())
     if kind == "number" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if kind == "integer" and isinstance(value, float):
+    if kind == "integer" and isinstance(value, float) and re.search(rf"\b{re.escape(name)}\b", rule):
         raise _FloatForIntegerError("expected int, got float64")
     return value
 

@@ -40,6 +40,9 @@ _UNOWNED = [
 ]
 
 
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
 class Manager(NamedTuple):
     """Who owns fields: a name, how it writes, and through which subresource."""
 
@@ -194,7 +197,7 @@ def apply(
         changed, _ = fieldset.compare(live, merged, shape)
         contested = fieldset.intersection(applied, owned(changed, ignored)) if changed else None
         if contested:
-            result = _settle(owners, manager, contested, force=force)
+            result = _settle(owners, manager, contested, _client_side(live, shape, manager), force=force)
     last = owners[manager].fields if manager in owners else {}
     result.pop(manager, None)
     if applied:
@@ -209,7 +212,26 @@ def apply(
     return merged, result
 
 
-def _settle(owners: Owners, manager: Manager, contested: Fields, *, force: bool) -> Owners:
+def _client_side(live: JsonObject, shape: Shape, manager: Manager) -> Fields:
+    """The fields that kubectl may take over without a conflict.
+
+    An object that client-side apply has made goes on with server-side apply: what stands unchanged since the last
+    client-side apply is the same person's, whatever manager wrote it then.
+    """
+    text = (live["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
+    if manager.name != "kubectl" or not text:
+        return {}
+    try:
+        last = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(last, dict):
+        return {}
+    changed, _ = fieldset.compare(last, live, shape)
+    return fieldset.minus(owned(fieldset.fields_of(last, shape)), owned(changed)) or {}
+
+
+def _settle(owners: Owners, manager: Manager, contested: Fields, free: Fields, *, force: bool) -> Owners:
     conflicts: list[tuple[Entry, list[str]]] = []
     result: Owners = {}
     for key, entry in owners.items():
@@ -220,7 +242,9 @@ def _settle(owners: Owners, manager: Manager, contested: Fields, *, force: bool)
         if not common:
             result[key] = entry
             continue
-        conflicts.append((entry, [fieldset.shown(path) for path in fieldset.leaves(common)]))
+        held = fieldset.minus(common, free) if free else common
+        if held:
+            conflicts.append((entry, [fieldset.shown(path) for path in fieldset.leaves(held)]))
         left = fieldset.minus(entry.fields, common)
         if left:
             result[key] = replace(entry, fields=left)
@@ -238,8 +262,6 @@ def _conflict_error(conflicts: list[tuple[Entry, list[str]]]) -> ApiStatusError:
             who += f' with subresource "{entry.manager.subresource}"'
         if entry.manager.operation == "Update":
             who += f" using {entry.api_version}"
-            if entry.time:
-                who += f" at {entry.time}"
         causes += [
             {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field} for field in fields
         ]

@@ -215,9 +215,17 @@ def _token(version: int, last: Key, namespace: str | None) -> str:
 def _read_token(token: str, namespace: str | None) -> tuple[int, Key]:
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        value = dict(orjson.loads(raw))
-    except (binascii.Error, ValueError, TypeError) as error:
+    except (binascii.Error, ValueError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+    try:
+        value = dict(orjson.loads(raw))
+    except (ValueError, TypeError):
+        first = raw[:1].decode("latin-1")
+        shown = first if first.isprintable() and first.isascii() else f"\\u{ord(first or chr(0)):04x}"
+        raise bad_request(
+            f"invalid continue token: continue key is not valid: invalid character '{shown}' looking for beginning of "
+            "value"
+        ) from None
     if value.get("v") != "meta.k8s.io/v1":
         raise bad_request(
             "invalid continue token: continue key is not valid: server does not recognize this encoded version"

@@ -350,7 +350,9 @@ class Writer:
             if old is not None and not subresource:
                 problems += rules.validate_update(body, old)
         if problems:
-            raise invalid(resource.kind, resource.group, meta.get("name", ""), problems)
+            # Events of either group are validated, and named in errors, as the core kind.
+            group = "" if resource.collection == "/events" else resource.group
+            raise invalid(resource.kind, group, meta.get("name", ""), problems)
 
 
 def _with_kind(options: WriteOptions, kind: str) -> JsonObject:

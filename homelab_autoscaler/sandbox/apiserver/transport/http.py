@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from aiohttp import web
@@ -13,6 +14,9 @@ from aiohttp import web
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics.body import MAX_BYTES, too_large
+
+if TYPE_CHECKING:
+    import ssl
 
 Handler = Callable[[ApiRequest], Awaitable[ApiResponse]]
 # How long a client may take to send a body, and how long an unused connection is kept.
@@ -29,8 +33,8 @@ class HttpServer:
         self._streams: set[asyncio.Task[object]] = set()
         self.url = ""
 
-    async def start(self, host: str, port: int) -> str:
-        """Listen on an address; port 0 takes a free one. Returns the URL."""
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> str:
+        """Listen on an address, over TLS if a context is given; port 0 takes a free one. Returns the URL."""
         server = web.Server(
             self._serve, keepalive_timeout=_KEEPALIVE, access_log=None, max_line_size=65536, max_field_size=65536
         )
@@ -39,11 +43,11 @@ class HttpServer:
         listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
         )
-        site = web.SockSite(self._runner, listener, backlog=1024)
+        site = web.SockSite(self._runner, listener, backlog=1024, ssl_context=tls)
         await site.start()
         bound = listener.getsockname()
         shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        self.url = f"http://{shown}:{bound[1]}"
+        self.url = f"{'https' if tls else 'http'}://{shown}:{bound[1]}"
         return self.url
 
     async def stop(self) -> None:
