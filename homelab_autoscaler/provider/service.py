@@ -187,7 +187,7 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
             left = cast("float | None", context.time_remaining())  # None without a deadline, whatever the stubs say
             within = self._answer_within if left is None else min(self._answer_within, left * 0.8)
             with _Complaint(self, request.id, "ScaleUpRefused"):
-                self._scaler.increase(request.id, request.delta, alive=context.is_active, within=within)
+                self._scaler.increase(request.id, request.delta, alive=lambda: _waits(context), within=within)
             return pb.NodeGroupIncreaseSizeResponse()
 
         return self._call("NodeGroupIncreaseSize", context, answer)
@@ -340,6 +340,12 @@ class _Complaint:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, CallError):
             self._service.complain(self._group_id, self._reason, error)
+
+
+def _waits(context: grpc.ServicerContext) -> bool:
+    """Whether the caller still waits: its own deadline may be over before gRPC has told us so."""
+    left = cast("float | None", context.time_remaining())
+    return context.is_active() and (left is None or left > 0)
 
 
 def _abort(context: grpc.ServicerContext, code: str, text: str) -> NoReturn:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.provider.offer import Gate
     from homelab_autoscaler.runtime.cache import Cache
     from homelab_autoscaler.runtime.client import Client
+    from homelab_autoscaler.runtime.clock import Clock
 
 _PATIENCE = 20.0
 NAMESPACE = "homelab-autoscaler-system"
@@ -115,6 +116,7 @@ def serve(
     namespace: str | None = "pool",
     settings: Settings | None = None,
     gates: Sequence[Gate] = (),
+    clock: Clock | None = None,
 ) -> Iterator[Served]:
     """Run a provider until the block ends.
 
@@ -125,7 +127,7 @@ def serve(
     server = ProviderServer(
         cast("Client", store),
         cast("Cache", MemoryCache(store)),
-        SystemClock(),
+        clock or SystemClock(),
         settings or Settings(),
         None,
         namespace,

@@ -141,13 +141,10 @@ def test_a_selector_watch_shows_entering_and_leaving_objects(server, api, widget
     api.delete(f"{widgets}/w")
 
     async def collect():
-        found = []
         events = server.server.local().watch(
             widgets, resource_version=start, query={"labelSelector": "zone=a", "timeoutSeconds": 1}
         )
-        async for event in events:
-            found.append((event["type"], event["object"]["metadata"]["labels"]["zone"]))
-        return found
+        return [(event["type"], event["object"]["metadata"]["labels"]["zone"]) async for event in events]
 
     assert server.call(collect()) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a"), ("DELETED", "a")]
 

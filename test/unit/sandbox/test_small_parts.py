@@ -1,6 +1,7 @@
 """Ages, JSONPath, protobuf, names, the manual clock, fault rules: small parts by themselves."""
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -89,10 +90,8 @@ def test_a_namespace_in_protobuf_is_read_as_kubectl_sends_it():
 def test_any_bytes_are_protobuf_or_refused_as_protobuf(data, kind):
     envelope = b"k8s\x00" + field(1, field(1, b"v1") + field(2, kind))
     for body in (data, b"k8s\x00" + data, envelope + field(2, data)):
-        try:
+        with contextlib.suppress(ProtobufError):
             assert "kind" in read_protobuf(body)
-        except ProtobufError as error:
-            assert str(error)
 
 
 def test_fields_that_stand_twice_are_found_at_every_depth():
@@ -117,7 +116,9 @@ def test_sleepers_of_a_manual_clock_wake_in_order_at_their_own_instants():
         return woken, clock.monotonic()
 
     woken, elapsed = asyncio.run(story())
-    assert woken in ([("a", 2.0), ("b", 3.0), ("a", 4.0), ("b", 6.0), ("a", 6.0)], [("a", 2.0), ("b", 3.0), ("a", 4.0), ("a", 6.0), ("b", 6.0)])
+    at_six = woken[3:]
+    assert woken[:3] == [("a", 2.0), ("b", 3.0), ("a", 4.0)]
+    assert sorted(at_six) == [("a", 6.0), ("b", 6.0)]
     assert elapsed == 10
 
 

@@ -1,0 +1,115 @@
+"""What `kubectl get` shows of our kinds: the server's own Tables, asked for as kubectl asks."""
+
+import json
+import urllib.request
+
+import pytest
+
+from homelab_api import names
+from homelab_api.crd import definitions
+from homelab_autoscaler.sandbox.testing import running_api_server
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAMESPACE = "/apis/infra.homecluster.dev/v2alpha1/namespaces/default"
+POD = {"image": "busybox"}
+
+
+@pytest.fixture(scope="module")
+def table():
+    with running_api_server() as running:
+        client = running.client()
+        for crd in definitions():
+            client.create(CRDS, crd)
+
+        def ask(plural, body):
+            info = {"apiVersion": "infra.homecluster.dev/v2alpha1", "kind": body.pop("kind")}
+            status = body.pop("status")
+            client.create(f"{NAMESPACE}/{plural}", info | body)
+            client.patch(f"{NAMESPACE}/{plural}/{body['metadata']['name']}/status", {"status": status})
+            request = urllib.request.Request(
+                f"{running.url}{NAMESPACE}/{plural}",
+                headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"},
+            )
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                found = json.load(answer)
+            titles = [column["name"] for column in found["columnDefinitions"]]
+            return [dict(zip(titles, row["cells"], strict=True)) for row in found["rows"]]
+
+        yield ask
+
+
+def test_a_slot_shows_its_phase_pool_claim_and_last_end(table):
+    (row,) = table(
+        "nodes",
+        {
+            "kind": "Node",
+            "metadata": {"name": "w1", "labels": {names.LABEL_GROUP: "rack"}},
+            "spec": {"kubernetesNodeName": "node-1", "startupPodSpec": POD, "shutdownPodSpec": POD},
+            "status": {
+                "phase": "booting",
+                "powerState": "off",
+                "claim": "w1-7f4b9c00",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+                "activationsLast24H": 3,
+                "lastClaim": {"name": "w1-00000000", "phase": "failed", "reason": "MachineGone"},
+            },
+        },
+    )
+    assert row.pop("Since").endswith(("d", "y", "h"))
+    assert row.pop("Age")
+    assert row == {
+        "Name": "w1",
+        "Phase": "booting",
+        "Power": "off",
+        "Group": "rack",
+        "Claim": "w1-7f4b9c00",
+        "24h": 3,
+        "Node": "node-1",
+        "Last-Claim": "w1-00000000",
+        "Reason": "MachineGone",
+    }
+
+
+def test_a_claim_shows_a_deadline_that_is_still_to_come(table):
+    (row,) = table(
+        "nodeclaims",
+        {
+            "kind": "NodeClaim",
+            "metadata": {"name": "w1-7f4b9c00"},
+            "spec": {
+                "slotRef": {"name": "w1"},
+                "call": "Manual",
+                "group": "rack",
+                "deadlineAt": "2099-01-01T00:00:00Z",
+            },
+            "status": {"phase": "booting", "attempt": 2, "reason": "StartupJobCreated", "nodeName": "node-1"},
+        },
+    )
+    assert row.pop("Age")
+    assert row == {
+        "Name": "w1-7f4b9c00",
+        "Slot": "w1",
+        "Phase": "booting",
+        "Attempt": 2,
+        "Reason": "StartupJobCreated",
+        "Deadline": "2099-01-01T00:00:00Z",
+        "Call": "Manual",
+        "Node": "node-1",
+        "Job": None,
+        "Message": None,
+    }
+
+
+def test_a_pool_shows_its_sizes(table):
+    status = {"slots": 3, "on": 1, "off": 2, "target": 0, "health": "healthy", "lastScaleAction": "1 -> 0"}
+    (row,) = table("groups", {"kind": "Group", "metadata": {"name": "rack"}, "spec": {}, "status": status})
+    assert row.pop("Age")
+    assert row == {
+        "Name": "rack",
+        "Slots": 3,
+        "On": 1,
+        "Off": 2,
+        "Target": 0,
+        "Health": "healthy",
+        "Last-Action": "1 -> 0",
+    }
