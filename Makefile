@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q
 
 .DEFAULT_GOAL := help
 
@@ -11,6 +12,10 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## Watch the operator work for a minute: no cluster needed (ARGS=--keep leaves it running)
+	@$(BIN)/homelab-autoscaler demo $(ARGS)
 
 .PHONY: setup
 setup: $(STAMP) ## Create the virtual environment with the locked dependencies
@@ -30,6 +35,16 @@ lint: $(STAMP) ## ruff (format and rules), mypy strict, layer contracts
 format: $(STAMP) ## Format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+.PHONY: bench
+bench: $(STAMP) ## Measure what the README states
+	@for script in test/bench/*.py; do echo "== $$script"; nice $(BIN)/python $$script || exit 1; done
+
+.PHONY: lock
+lock: ## Write requirements/*.lock anew from pyproject.toml (needs uv)
+	@uv pip compile pyproject.toml $(LOCK) -o requirements/runtime.lock
+	@uv pip compile pyproject.toml $(LOCK) --all-extras --group dev -c requirements/runtime.lock -o requirements/dev.lock
+	@uv pip compile --group build $(LOCK) -c requirements/dev.lock -o requirements/build.lock
 
 .PHONY: help
 help: ## Show this list

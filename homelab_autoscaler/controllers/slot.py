@@ -379,4 +379,7 @@ class SlotReconciler:
             changes.append(alive)
         said = {entry.type for entry in changes}
         self._reporter.pass_over(scope, changes, [kind for kind in _OWN_CONDITIONS if kind not in said])
-        this.again(next_expiry(scope.slot.status, self._settings))
+        expiry = next_expiry(scope.slot.status, self._settings)
+        if expiry is not None:
+            # Not sooner than that: a report that was refused above is repeated by the pass that its cause wakes.
+            this.again(max(expiry, scope.now + timedelta(seconds=self._settings.drain_pass)))

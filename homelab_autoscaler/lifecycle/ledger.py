@@ -27,13 +27,15 @@ class ShutdownLedger:
         releases: instants at which a shutdown of the slot took the lock, oldest first, within the window.
         attempts: shutdowns without a claim since the machine was last observed off.
         last_attempt_at: the latest of those.
-        job_name: the Job of that attempt.
+        job_name: the Job that the present sequence number stands for.
+        asker: uid of the claim that it is for; "" for the slot itself. A sequence number is never used for another.
     """
 
     releases: tuple[datetime, ...] = ()
     attempts: int = 0
     last_attempt_at: datetime | None = None
     job_name: str = ""
+    asker: str = ""
 
     @classmethod
     def read(cls, slot: Node) -> ShutdownLedger:
@@ -46,6 +48,7 @@ class ShutdownLedger:
                 attempts=int(body.get("attempts", 0)),
                 last_attempt_at=datetime.fromisoformat(last) if last else None,
                 job_name=str(body.get("jobName", "")),
+                asker=str(body.get("asker", "")),
             )
         except (ValueError, TypeError, AttributeError):
             return cls()
@@ -53,23 +56,25 @@ class ShutdownLedger:
     def text(self) -> str:
         """The annotation's value."""
         body: dict[str, object] = {"releases": [format_time(at) for at in self.releases]}
-        if self.attempts:
-            body |= {"attempts": self.attempts, "jobName": self.job_name}
+        body |= {"jobName": self.job_name} if self.job_name else {}
+        body |= {"asker": self.asker} if self.asker else {}
+        body |= {"attempts": self.attempts} if self.attempts else {}
         if self.attempts and self.last_attempt_at:
             body["lastAttemptAt"] = format_time(self.last_attempt_at)
         return json.dumps(body, separators=(",", ":"))
 
-    def released(self, at: datetime, window: timedelta) -> ShutdownLedger:
-        """With one more release; those outside the window are dropped."""
-        return replace(self, releases=(*(old for old in self.releases if old > at - window), at))
+    def opened(self, at: datetime, window: timedelta, job_name: str, asker: str) -> ShutdownLedger:
+        """With one more release, of this Job for this asker; releases outside the window are dropped."""
+        recent = (*(old for old in self.releases if old > at - window), at)
+        return replace(self, releases=recent, job_name=job_name, asker=asker)
 
-    def attempted(self, at: datetime, attempts: int, job_name: str) -> ShutdownLedger:
+    def attempted(self, at: datetime, attempts: int) -> ShutdownLedger:
         """With an attempt that no claim asked for."""
-        return replace(self, attempts=attempts, last_attempt_at=at, job_name=job_name)
+        return replace(self, attempts=attempts, last_attempt_at=at)
 
     def rested(self) -> ShutdownLedger:
         """After the machine was observed off: the attempts start anew, the releases of the hour stay."""
-        return replace(self, attempts=0, last_attempt_at=None, job_name="")
+        return replace(self, attempts=0, last_attempt_at=None)
 
     def flapping_until(self, now: datetime, settings: Settings) -> datetime | None:
         """Until when no shutdown may be released because too many were; None if one may."""

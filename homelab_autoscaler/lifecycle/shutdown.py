@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from homelab_api import names
 from homelab_api.conditions import condition
 from homelab_api.meta import format_duration, format_time
-from homelab_api.v2alpha1 import ClaimCondition, NodeClaim, PowerState, SlotCondition
+from homelab_api.v2alpha1 import ClaimCondition, PowerState, SlotCondition
 from homelab_autoscaler.claim.debt import job_type, owned_by
 from homelab_autoscaler.lifecycle import events
 from homelab_autoscaler.lifecycle.job_spec import build_job, shutdown_job_name
@@ -198,17 +198,17 @@ class Shutdown:
         slot, owner = scope.slot, scope.owner
         ledger = ShutdownLedger.read(slot)
         current = _sequence(slot)
-        if self._reusable(scope, ledger):
-            self._locks.acquire(slot, LockKind.SCALE_DOWN)
-            counted = _counted_name(owner, ledger) == shutdown_job_name(slot, current)
-            following = self._next_attempt(scope, ledger)
-            return current, None if counted or isinstance(following, datetime) else following
         following = self._next_attempt(scope, ledger)
         attempt = 1 if isinstance(following, datetime) else following
+        if self._reusable(scope, ledger):
+            self._locks.acquire(slot, LockKind.SCALE_DOWN)
+            counted = owner is None or owner.status.shutdown_job_name == shutdown_job_name(slot, current)
+            return current, None if counted else attempt
         name = shutdown_job_name(slot, current + 1)
-        ledger = ledger.released(scope.now, timedelta(seconds=self._settings.flapping_window))
+        window = timedelta(seconds=self._settings.flapping_window)
+        ledger = ledger.opened(scope.now, window, name, owner.uid if owner else "")
         if owner is None:
-            ledger = ledger.attempted(scope.now, attempt, name)
+            ledger = ledger.attempted(scope.now, attempt)
         self._locks.acquire(
             slot,
             LockKind.SCALE_DOWN,
@@ -217,20 +217,23 @@ class Shutdown:
         return current + 1, None if owner is None else attempt
 
     def _reusable(self, scope: SlotScope, ledger: ShutdownLedger) -> bool:
-        """Whether the present sequence number is open: locked for a shutdown whose Job was never seen.
+        """Whether the present sequence number is open: locked for a shutdown of this asker whose Job was never seen.
 
         A Job that was counted and is missing for longer than a lock window has come and gone: it is not made again.
         """
+        owner = scope.owner
         lock = read_lock(scope.slot)
         current = _sequence(scope.slot)
         if lock is None or lock.kind != LockKind.SCALE_DOWN or not current:
             return False
         name = shutdown_job_name(scope.slot, current)
+        if (ledger.job_name, ledger.asker) != (name, owner.uid if owner else ""):
+            return False
         if any(job.name == name for job in scope.jobs):
             return False
-        if _counted_name(scope.owner, ledger) != name:
+        if owner is not None and owner.status.shutdown_job_name != name:
             return True
-        last = scope.owner.status.last_shutdown_attempt_at if scope.owner else ledger.last_attempt_at
+        last = owner.status.last_shutdown_attempt_at if owner else ledger.last_attempt_at
         return last is not None and scope.now < last + timedelta(seconds=self._settings.lock_timeout)
 
     def _drain(self, scope: SlotScope) -> ShutdownStep | None:
@@ -312,7 +315,3 @@ class Shutdown:
 def _sequence(slot: Node) -> int:
     text = slot.metadata.annotations.get(names.ANNOTATION_SHUTDOWN_SEQ, "0")
     return int(text) if text.isdigit() else 0
-
-
-def _counted_name(owner: NodeClaim | None, ledger: ShutdownLedger) -> str:
-    return owner.status.shutdown_job_name if owner else ledger.job_name

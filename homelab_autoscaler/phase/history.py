@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.phase.input import ClaimFact
 
 _BOOTS_FROM: Final = frozenset({SlotPhase.OFF, SlotPhase.PENDING})
+_BOOTS_TO: Final = frozenset({SlotPhase.BOOTING, SlotPhase.READY})
 
 
 class HistoryLimits(Protocol):
@@ -49,8 +50,9 @@ def record(  # noqa: PLR0917 - the order of a sentence: this status became that 
 ) -> JsonObject:
     """The fields of a status merge patch that record the phase and the claim beside it.
 
-    An activation is counted when a slot that was off or pending is booting: that is a boot of its machine, while a
-    ready machine that is cordoned, or a draining one that is wanted again, was never off.
+    An activation is counted when a slot that was off or pending is booting, or ready already because nobody reported
+    in between (a manager that was down): that is a boot of its machine, while a ready machine that is cordoned, or a
+    draining one that is wanted again, was never off.
 
     Args:
         status: the slot's status as it was read; the compare-and-set that guards it is the caller's.
@@ -79,7 +81,7 @@ def record(  # noqa: PLR0917 - the order of a sentence: this status became that 
         "recentTransitions": [row.to_json() for row in [*ring, entry][-limits.history_ring :]],
     }
     ledger = [instant for instant in status.recent_activations if instant > since]
-    if phase is SlotPhase.BOOTING and status.phase in _BOOTS_FROM:
+    if phase in _BOOTS_TO and status.phase in _BOOTS_FROM:
         ledger.append(at)
         fields["activationsTotal"] = status.activations_total + 1
     return fields | _ledger_fields(status, ledger[-limits.history_ledger :])

@@ -17,7 +17,7 @@ from homelab_autoscaler.claim.attempts import exhausted, exhausted_until
 from homelab_autoscaler.phase import power
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from homelab_api.core import CoreNode, Job
     from homelab_api.v2alpha1 import Node, NodeClaim
@@ -51,25 +51,35 @@ class SlotFacts:
 
 
 def unavailable(facts: SlotFacts, now: datetime, settings: Settings, gates: Sequence[Gate] = ()) -> str | None:
-    """Why the slot cannot be claimed now; None if it is free."""
+    """Why the slot cannot be claimed now, the plainest reason; None if it is free."""
+    return next(_obstacles(facts, now, settings, gates), None)
+
+
+def _obstacles(facts: SlotFacts, now: datetime, settings: Settings, gates: Sequence[Gate]) -> Iterator[str]:
+    """Every reason, lazily: most slots that are not free have a claim, and the costly questions come last."""
     slot = facts.slot
-    live = next((claim for claim in facts.claims if claim.live), None)
-    checks: tuple[tuple[bool, str], ...] = (
-        (slot.marked, "it is being deleted"),
-        (facts.held, "its owner has the machine"),
-        (slot.spec.paused, "it is paused"),
-        (bool(facts.rivals), f"it names the same node as slot {', '.join(facts.rivals)}"),
-        (live is not None, f"claim {live.name if live else ''} has it"),
-        (exhausted(slot.status.last_claim, now, settings), "its boots have failed too often"),
-        (power(facts.node) is PowerState.ON, "its machine is still on"),
-        (any(not job.finished for job in facts.jobs), "a lifecycle Job is under way"),
-        (any(in_debt(claim, facts) for claim in facts.claims), "its last shutdown is not proven"),
-    )
-    for applies, reason in checks:
-        if applies:
-            return reason
-    said = (gate(slot, now) for gate in gates)
-    return next((reason for reason in said if reason is not None), None)
+    if slot.marked:
+        yield "it is being deleted"
+    if facts.held:
+        yield "its owner has the machine"
+    yield from (f"claim {claim.name} has it" for claim in facts.claims if claim.live)
+    if slot.spec.paused:
+        yield "it is paused"
+    if facts.rivals:
+        yield f"it names the same node as slot {', '.join(facts.rivals)}"
+    if exhausted(slot.status.last_claim, now, settings):
+        yield "its boots have failed too often"
+    yield from _machine_obstacles(facts)
+    yield from (reason for gate in gates if (reason := gate(slot, now)) is not None)
+
+
+def _machine_obstacles(facts: SlotFacts) -> Iterator[str]:
+    if power(facts.node) is PowerState.ON:
+        yield "its machine is still on"
+    if any(not job.finished for job in facts.jobs):
+        yield "a lifecycle Job is under way"
+    if any(in_debt(claim, facts) for claim in facts.claims):
+        yield "its last shutdown is not proven"
 
 
 def preference(slot: Node) -> tuple[Decimal, datetime, str]:

@@ -10,7 +10,7 @@ import threading
 from collections import defaultdict
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=KubeObject)
 log = structlog.get_logger(__name__)
+_TAKE_BACK_LIMIT: Final = 5.0
+"""Seconds for taking back one claim, also when the time of the call itself is over."""
 
 
 class Scaler:
@@ -219,8 +221,9 @@ class Scaler:
         """Undo a part of an increase. What cannot be undone stays a claim: the target says so, nothing is hidden."""
         for claim in placed:
             try:
-                self._factory.withdraw(claim, Reason.CANCELLED_BY_DECREASE)
-                self._look_again(claim)
+                with time_limit(self._clock, _TAKE_BACK_LIMIT):
+                    self._factory.withdraw(claim, Reason.CANCELLED_BY_DECREASE)
+                    self._look_again(claim)
             except ApiError as error:
                 log.exception(
                     "a claim of a refused increase could not be withdrawn",

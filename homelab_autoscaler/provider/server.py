@@ -192,6 +192,7 @@ class ProviderServer:
             self.scaler,
             self._metrics,
             self._complain,
+            clock=self._clock,
             watch=self._watch,
             allowed=clients,
             answer_within=self.options.answer_within,

@@ -20,6 +20,7 @@ from homelab_autoscaler.provider.pricing import node_price, pod_price
 from homelab_autoscaler.provider.scale import api_failure
 from homelab_autoscaler.provider.template import template_node
 from homelab_autoscaler.provider.tls import admitted
+from homelab_autoscaler.runtime.deadline import time_limit
 from homelab_autoscaler.runtime.errors import ApiError, NotFoundError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.provider.tls import HandshakeWatch
     from homelab_autoscaler.provider.view import GroupView, Instance
     from homelab_autoscaler.runtime.client import Client
+    from homelab_autoscaler.runtime.clock import Clock
 
 M = TypeVar("M", bound="Message")
 log = structlog.get_logger(__name__)
@@ -62,6 +64,7 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
         scaler: for writes.
         metrics: told of every call.
         complain: told of refused increases and deletions.
+        clock: for time limits.
         watch: told of every call's connection; None without TLS.
         allowed: names of clients that may call; empty: any that the authority vouches for.
         answer_within: seconds for a writing call; the autoscaler waits five.
@@ -75,6 +78,7 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
         metrics: ProviderMetrics,
         complain: Complain,
         *,
+        clock: Clock,
         watch: HandshakeWatch | None = None,
         allowed: Collection[str] = (),
         answer_within: float = 4.0,
@@ -84,6 +88,7 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
         self._scaler = scaler
         self._metrics = metrics
         self._complain = complain
+        self._clock = clock
         self._watch = watch
         self._allowed = frozenset(allowed)
         self._answer_within = answer_within
@@ -97,8 +102,9 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
 
         def answer() -> pb.RefreshResponse:
             try:
-                self._client.list(Group, self._pool.namespace)
-                self._confirm()
+                with time_limit(self._clock, self._answer_within):
+                    self._client.list(Group, self._pool.namespace)
+                    self._confirm()
             except ApiError as error:
                 raise api_failure("the pool cannot be read", error) from error
             self._pool.refresh()
@@ -198,7 +204,8 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
         """Give these machines back."""
 
         def answer() -> pb.NodeGroupDeleteNodesResponse:
-            with _Complaint(self, request.id, "ScaleDownRefused"):
+            limit = time_limit(self._clock, self._answer_within)
+            with _Complaint(self, request.id, "ScaleDownRefused"), limit:
                 self._scaler.delete(request.id, [_ref(node) for node in request.nodes])
             return pb.NodeGroupDeleteNodesResponse()
 
@@ -210,7 +217,8 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
         """Withdraw requests that no machine has met."""
 
         def answer() -> pb.NodeGroupDecreaseTargetSizeResponse:
-            with _Complaint(self, request.id, "ScaleDownRefused"):
+            limit = time_limit(self._clock, self._answer_within)
+            with _Complaint(self, request.id, "ScaleDownRefused"), limit:
                 self._scaler.decrease(request.id, request.delta)
             return pb.NodeGroupDecreaseTargetSizeResponse()
 

@@ -7,13 +7,13 @@ share code with what they are there to test.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from homelab_api.meta import JsonObject
-from homelab_autoscaler.sandbox import objects
+from homelab_api.meta import JsonObject, ResourceInfo
+from homelab_autoscaler.sandbox import objects, resources
 from homelab_autoscaler.sandbox.status import ApiStatusError
 
 if TYPE_CHECKING:
@@ -166,7 +166,11 @@ class Informer:
 
     def _tell(self, old: JsonObject | None, new: JsonObject | None) -> None:
         for handler in self._handlers:
-            handler(old, new)
+            try:
+                handler(old, new)
+            except Exception:
+                # One listener that fails must not keep the others from hearing.
+                log.exception("handler failed", path=self.path)
 
 
 def _typed(item: JsonObject, answer: JsonObject) -> JsonObject:
@@ -177,10 +181,29 @@ def _typed(item: JsonObject, answer: JsonObject) -> JsonObject:
     return {"kind": kind, "apiVersion": answer.get("apiVersion"), **item}
 
 
-async def run_informers(informers: Iterable[Informer], group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-    """Start informers in a task group and wait until each has seen its collection."""
-    started = list(informers)
-    tasks = [group.create_task(informer.run(), name=f"informer {informer.path}") for informer in started]
-    for informer in started:
-        await informer.wait_synced()
-    return tasks
+class InformerSet:
+    """Informers that several controllers share, so that each object is kept and decoded once."""
+
+    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+        """An empty set.
+
+        Args:
+            client: Lists and watches for everybody.
+            clock: For pauses between failed attempts.
+        """
+        self._client = client
+        self._clock = clock
+        self._informers: dict[str, Informer] = {}
+
+    def get(self, resource: ResourceInfo) -> Informer:
+        """The informer of a kind, in all namespaces; made at the first call, which must come before `run`."""
+        path = resources.path(resource)
+        if path not in self._informers:
+            self._informers[path] = Informer(self._client, self._clock, path)
+        return self._informers[path]
+
+    async def run(self) -> None:
+        """Keep all of them current until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers.values():
+                group.create_task(informer.run(), name=f"informer {informer.path}")

@@ -10,7 +10,7 @@ import asyncio
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -23,6 +23,7 @@ from homelab_autoscaler.sandbox.controllers.pod_gc import PodGarbageCollector
 from homelab_autoscaler.sandbox.controllers.replicas import DeploymentController, ReplicaSetController
 from homelab_autoscaler.sandbox.controllers.taint_eviction import TaintEvictionController
 from homelab_autoscaler.sandbox.controllers.ttl import TtlController
+from homelab_autoscaler.sandbox.informer import InformerSet
 from homelab_autoscaler.sandbox.kubelet.kubelet import Kubelet
 from homelab_autoscaler.sandbox.kubelet.node_agent import NodeSpec
 from homelab_autoscaler.sandbox.machines.bmc import BmcServer
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.controllers.controller import Controller
     from homelab_autoscaler.sandbox.machines.spec import MachineSpec
 
 log = structlog.get_logger(__name__)
@@ -111,40 +113,42 @@ class Simulators:
             OSError: the BMC port is in use.
         """
         await self.bmc.start(self._options.bmc_host, self._options.bmc_port)
+        informers = InformerSet(self._client("system:kube-controller-manager"), self._clock)
         if self._options.controllers:
-            self._start_controllers()
+            for controller in self._controllers(informers):
+                self._spawn(controller.component, controller.run)
         if self._options.scheduler:
-            self._spawn("scheduler", Scheduler(self._client("system:kube-scheduler"), self._clock).run())
+            scheduler = Scheduler(self._client("system:kube-scheduler"), self._clock, informers)
+            self._spawn(scheduler.component, scheduler.run)
+        self._spawn("informers", informers.run)
         if self._options.host_node:
-            self._spawn("host node", self._host_node().run())
+            self._spawn("host node", self._host_node().run)
         self.fleet.start()
 
-    def _start_controllers(self) -> None:
+    def _controllers(self, informers: InformerSet) -> tuple[Controller[Any], ...]:
         timings = self._options.timings
 
         def client(name: str) -> ApiClient:
             return self._client(f"system:serviceaccount:kube-system:{name}")
 
-        clock = self._clock
-        running = (
-            GarbageCollector(client("generic-garbage-collector"), clock),
-            NamespaceController(client("namespace-controller"), clock, retry=timings.namespace_retry),
-            JobController(client("job-controller"), clock),
-            TtlController(client("ttl-after-finished-controller"), clock),
+        shared = (self._clock, informers)
+        return (
+            GarbageCollector(client("generic-garbage-collector"), *shared),
+            NamespaceController(client("namespace-controller"), *shared, retry=timings.namespace_retry),
+            JobController(client("job-controller"), *shared),
+            TtlController(client("ttl-after-finished-controller"), *shared),
             NodeLifecycleController(
                 client("node-controller"),
-                clock,
+                *shared,
                 grace=timings.node_grace,
                 startup_grace=timings.node_startup_grace,
             ),
-            TaintEvictionController(client("taint-eviction-controller"), clock),
-            PodGarbageCollector(client("pod-garbage-collector"), clock, quarantine=timings.pod_gc_quarantine),
-            DisruptionController(client("disruption-controller"), clock),
-            ReplicaSetController(client("replicaset-controller"), clock),
-            DeploymentController(client("deployment-controller"), clock),
+            TaintEvictionController(client("taint-eviction-controller"), *shared),
+            PodGarbageCollector(client("pod-garbage-collector"), *shared, quarantine=timings.pod_gc_quarantine),
+            DisruptionController(client("disruption-controller"), *shared),
+            ReplicaSetController(client("replicaset-controller"), *shared),
+            DeploymentController(client("deployment-controller"), *shared),
         )
-        for controller in running:
-            self._spawn(controller.component, controller.run())
 
     def _host_node(self) -> Kubelet:
         root = Path(tempfile.mkdtemp(prefix="homelab-sandbox-"))
@@ -159,10 +163,17 @@ class Simulators:
         timings = replace(self._options.timings.kubelet, ready_after=0.0)
         return Kubelet(client, self._clock, node, self.processes, timings)
 
-    def _spawn(self, name: str, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        task.add_done_callback(_report)
-        self._tasks.append(task)
+    def _spawn(self, name: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(self._keep_running(name, work), name=name))
+
+    async def _keep_running(self, name: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """A part that ends by itself is a defect: say so and start it again; the cluster must not fall silent."""
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("a part of the sandbox failed", part=name)
+            await self._clock.sleep(1.0)
 
     async def close(self) -> None:
         """End everything."""
@@ -174,9 +185,3 @@ class Simulators:
         if self.processes is not None:
             await self.processes.close()
         await self.bmc.close()
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    """A part that ends by itself is a defect: say so instead of letting the cluster fall silent."""
-    if not task.cancelled():
-        log.error("a part of the sandbox ended", part=task.get_name(), error=repr(task.exception()))

@@ -8,6 +8,7 @@ One loop per kind and scope. Resource versions are opaque here: "go on from this
 | the watch cannot be opened: no answer, 429, 503, 504 | back off, watch again, no list |
 | 429 or a broken connection in the stream | back off (429) or at once, watch again, no list |
 | 410, when opening or as an ERROR item | back off, list at the last version |
+| a watch or a bookmark shows that the server is behind us (restored from a backup) | back off, list without a version |
 | the list answers 410 or "too large version" | list at once without a version (quorum read) |
 | a watch shorter than a second without an event | back off, list: it is an error, or this would spin |
 | silence beyond the inactivity limit | watch again from the last version |
@@ -24,7 +25,7 @@ import orjson
 import structlog
 
 from homelab_autoscaler.runtime.cache.backoff import Backoff
-from homelab_autoscaler.runtime.cache.store import object_key, strip_managed_fields
+from homelab_autoscaler.runtime.cache.store import compact, is_older, object_key, strip_managed_fields
 from homelab_autoscaler.runtime.errors import (
     ApiError,
     BadRequestError,
@@ -146,9 +147,27 @@ class Reflector:
         return self._version
 
     def advance(self, version: str) -> None:
-        """The sink has taken everything up to this version."""
+        """The sink has taken everything up to this version. An older one, of a repeated event, is ignored."""
+        if not is_older(version, self._version):
+            self._version = version
+            self._version_unusable = False
+
+    def rebase(self, version: str) -> None:
+        """A complete list as of this version was taken: it is our position, even if we were further."""
         self._version = version
         self._version_unusable = False
+
+    def check_not_ahead(self, version: str) -> None:
+        """A bookmark names the server's version: if it is older than ours, the server has lost what we know.
+
+        Without this a watch from the future would stay silent until the server has caught up, without any error.
+
+        Raises:
+            GoneError: it is older.
+        """
+        if is_older(version, self._version):
+            self._version_unusable = True
+            raise GoneError(f"the server is at {version}, behind {self._version}: it went back", status=410)
 
     @property
     def silence(self) -> float:
@@ -210,12 +229,11 @@ class Reflector:
                 raise
             self._version_unusable = True
             items, version = self._list_pages("")
-        self._version_unusable = False
         self._last_contact = self._clock.monotonic()
         ours = [item for item in items if self.is_ours(item)]
         self.skipped += len(items) - len(ours)
         self.sink.replace([key_of(item) for item in ours], ours, version)
-        self._version = version
+        self.rebase(version)
 
     def _list_pages(self, version: str) -> tuple[list[JsonObject], str]:
         # A concrete version is answered from the server's cache only when it is not paged.
@@ -251,6 +269,9 @@ class Reflector:
                 self._report(error)
                 return
             except _RETRIABLE_OPEN as error:
+                if is_too_large_resource_version(error):
+                    self._version_unusable = True
+                    raise
                 if not stop.is_set():
                     self._report(error)
                     self._backoff.wait(stop)
@@ -361,7 +382,7 @@ class _Session:
             if event.type == "DELETED":
                 self.collecting.pop(key, None)
             else:
-                self.collecting[key] = orjson.dumps(strip_managed_fields(obj))
+                self.collecting[key] = compact(strip_managed_fields(obj))
             return
         if event.type == "DELETED":
             sink.remove(obj)
@@ -381,8 +402,12 @@ class _Session:
             if (metadata.get("annotations") or {}).get(INITIAL_EVENTS_END) != "true":
                 return
             collected, self.collecting = self.collecting, None
-            reflector.sink.replace(collected.keys(), map(orjson.loads, collected.values()), version)
+            keys = list(collected)
+            # Taken out one by one, so that the list and its copy in the store never exist side by side.
+            reflector.sink.replace(keys, (orjson.loads(collected.pop(key)) for key in keys), version)
+            reflector.rebase(version)
         else:
+            reflector.check_not_ahead(version)
             reflector.sink.bookmark(version)
+            reflector.advance(version)
         self._synthetic = False
-        reflector.advance(version)

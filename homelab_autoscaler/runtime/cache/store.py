@@ -37,6 +37,11 @@ def strip_managed_fields(obj: JsonObject) -> JsonObject:
     return obj
 
 
+def compact(obj: JsonObject) -> bytes:
+    """An object as bytes of just their length: orjson hands out a buffer several times as large."""
+    return memoryview(orjson.dumps(obj)).tobytes()
+
+
 class _Entry(Generic[T]):
     __slots__ = ("model", "namespace", "raw", "version")
 
@@ -134,7 +139,7 @@ class Store(Generic[T]):
     def put(self, key: str, body: JsonObject, model: T) -> T | None:
         """Keep an object; returns the one it replaces."""
         version = model.metadata.resource_version
-        raw = orjson.dumps(body)
+        raw = compact(body)
         with self._lock:
             entry = self._entries.get(key)
             old = None

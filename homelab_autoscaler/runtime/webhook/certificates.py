@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from homelab_api.core import Secret
 from homelab_api.meta import JsonObject, ObjectMeta
 from homelab_autoscaler.runtime.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from homelab_autoscaler.runtime.patch import JsonPatch, MergePatch
 from homelab_autoscaler.runtime.webhook.model import (
-    CertificateSecret,
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
@@ -206,7 +206,7 @@ class ManagedCertificates(_Holder):
         options = self._options
         now = self._clock.now()
         try:
-            stored: CertificateSecret | None = self._client.get(CertificateSecret, options.secret, options.namespace)
+            stored: Secret | None = self._client.get(Secret, options.secret, options.namespace)
         except NotFoundError:
             stored = None
         data = {} if stored is None else _decoded(stored)
@@ -239,15 +239,15 @@ class ManagedCertificates(_Holder):
             _log.info("certificates made", secret=options.secret, not_after=str(serving.not_after))
         return authority.certificate + old, serving
 
-    def _store(self, stored: CertificateSecret | None, data: dict[str, bytes]) -> None:
+    def _store(self, stored: Secret | None, data: dict[str, bytes]) -> None:
         options = self._options
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
         if stored is None:
             metadata = ObjectMeta(name=options.secret, namespace=options.namespace)
-            self._client.create(CertificateSecret(metadata=metadata, data=encoded))
+            self._client.create(Secret(metadata=metadata, data=encoded))
             return
         body: JsonObject = {"metadata": {"resourceVersion": stored.metadata.resource_version}, "data": encoded}
-        self._client.patch(CertificateSecret, options.secret, options.namespace, MergePatch(body))
+        self._client.patch(Secret, options.secret, options.namespace, MergePatch(body))
 
     def _inject(self, bundle: bytes) -> None:
         encoded = base64.b64encode(bundle).decode()
@@ -274,7 +274,7 @@ class ManagedCertificates(_Holder):
             self._client.patch(kind, name, None, JsonPatch(operations))
 
 
-def _decoded(secret: CertificateSecret) -> dict[str, bytes]:
+def _decoded(secret: Secret) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in secret.data.items()}
 
 

@@ -1,4 +1,4 @@
-"""The objects that hold and use the server's certificates."""
+"""Which requests the API server sends to webhooks, and whose authority it trusts for that."""
 
 from __future__ import annotations
 
@@ -7,15 +7,6 @@ from typing import ClassVar
 from pydantic import Field
 
 from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
-
-
-class CertificateSecret(KubeObject):
-    """corev1 Secret, as far as certificates need it; values are base64."""
-
-    resource: ClassVar[ResourceInfo] = ResourceInfo("", "v1", "Secret", "secrets")
-
-    type: str = "Opaque"
-    data: dict[str, str] = Field(default_factory=dict)
 
 
 class ValidatingWebhookConfiguration(KubeObject):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
 
-from homelab_autoscaler.sandbox import resources
 from homelab_autoscaler.sandbox.events import EventRecorder
-from homelab_autoscaler.sandbox.informer import Informer, run_informers
 from homelab_autoscaler.sandbox.status import ApiStatusError
 from homelab_autoscaler.sandbox.workqueue import WorkQueue
 
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from homelab_api.meta import ResourceInfo
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import Informer, InformerSet
 
 K = TypeVar("K", bound=Hashable)
 
@@ -35,22 +34,24 @@ class Controller(ABC, Generic[K]):
     component: str
     """Name in Events and logs, as the real component's."""
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """Prepare the controller.
 
         Args:
             client: Its own client, under its own user name.
             clock: Measures delays and dates what it writes.
+            informers: Where it looks; run by whoever runs the controllers.
         """
         self.client = client
         self.clock = clock
         self.queue: WorkQueue[K] = WorkQueue(clock)
         self.events = EventRecorder(client, clock, self.component)
+        self._shared = informers
         self._informers: list[Informer] = []
 
-    def informer(self, resource: ResourceInfo, query: Mapping[str, str] | None = None) -> Informer:
-        """A local copy of a kind, started with the controller."""
-        found = Informer(self.client, self.clock, resources.path(resource), query=query)
+    def informer(self, resource: ResourceInfo) -> Informer:
+        """The shared copy of a kind; `run` waits until it is there."""
+        found = self._shared.get(resource)
         self._informers.append(found)
         return found
 
@@ -69,7 +70,8 @@ class Controller(ABC, Generic[K]):
         """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                await run_informers(self._informers, group)
+                for informer in self._informers:
+                    await informer.wait_synced()
                 group.create_task(self.background())
                 while True:
                     await self._work(await self.queue.get())
@@ -79,8 +81,8 @@ class Controller(ABC, Generic[K]):
     async def _work(self, key: K) -> None:
         try:
             again = await self.sync(key)
-        except ApiStatusError as error:
-            if error.code not in (404, 409):
+        except (ApiStatusError, OSError) as error:
+            if not isinstance(error, ApiStatusError) or error.code not in (404, 409):
                 log.warning("pass failed", controller=self.component, key=str(key), error=str(error))
             self.queue.retry(key)
         except Exception:

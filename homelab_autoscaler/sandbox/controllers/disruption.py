@@ -16,6 +16,7 @@ from homelab_autoscaler.sandbox.status import ApiStatusError
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 _EVICTION_TIMEOUT: Final = timedelta(minutes=2)
 """How long an evicted pod may take to be deleted before it counts as healthy again."""
@@ -30,9 +31,9 @@ class DisruptionController(Controller[Key]):
 
     component = "controllermanager"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """See Controller."""
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._discovery = Discovery(client)
         self._budgets = self.informer(resources.BUDGETS)
         self._pods = self.informer(resources.PODS)

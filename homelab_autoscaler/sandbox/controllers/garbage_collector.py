@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from homelab_api.meta import JsonObject, ResourceInfo
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 log = structlog.get_logger(__name__)
 
@@ -45,9 +46,9 @@ class GarbageCollector(Controller[str]):
 
     component = "garbage-collector-controller"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """See Controller."""
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._discovery = Discovery(client)
         self._graph = OwnerGraph()
         self._watched: dict[ResourceInfo, _Watched] = {}
@@ -81,7 +82,8 @@ class GarbageCollector(Controller[str]):
             self._rediscover.set()
             await self.clock.sleep(1.0)
             return
-        for info in [info for info in self._watched if info not in found]:
+        broken = [info for info, watched in self._watched.items() if watched.task.done()]
+        for info in [info for info in self._watched if info not in found or info in broken]:
             watched = self._watched.pop(info)
             watched.task.cancel()
             for obj in watched.informer.items():
@@ -91,6 +93,7 @@ class GarbageCollector(Controller[str]):
             informer = Informer(self.client, self.clock, resources.path(info), keep=_metadata_only)
             informer.on_change(self._changed)
             task = asyncio.get_running_loop().create_task(informer.run(), name=f"gc {info.group_resource}")
+            task.add_done_callback(self._watch_ended)
             self._watched[info] = _Watched(informer, task)
             started.append(informer)
         if started:
@@ -101,6 +104,11 @@ class GarbageCollector(Controller[str]):
                     for informer in started:
                         await informer.wait_synced()
         self._complete.set()
+
+    def _watch_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            log.error("a kind is not watched any more", watch=task.get_name(), error=repr(task.exception()))
+            self._rediscover.set()
 
     def _changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if new is not None:

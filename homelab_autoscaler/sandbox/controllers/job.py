@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 _STATUS_FIELDS: Final = (
     "active",
@@ -39,9 +40,9 @@ class JobController(Controller[Key]):
 
     component = "job-controller"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """See Controller."""
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._jobs = self.informer(resources.JOBS)
         self._pods = self.informer(resources.PODS)
         self._jobs.on_change(self._job_changed)

@@ -13,6 +13,7 @@ from homelab_autoscaler.sandbox.status import ApiStatusError
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 _KUBERNETES: Final = "kubernetes"
 
@@ -26,15 +27,16 @@ class NamespaceController(Controller[str]):
 
     component = "namespace-controller"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock, *, retry: float = 0.5) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet, *, retry: float = 0.5) -> None:
         """See Controller.
 
         Args:
             client: See Controller.
             clock: See Controller.
+            informers: See Controller.
             retry: Seconds between looks at a namespace that still holds something.
         """
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._discovery = Discovery(client)
         self._retry = retry
         self._namespaces = self.informer(resources.NAMESPACES)

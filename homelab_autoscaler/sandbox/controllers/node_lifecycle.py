@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 _SILENT: Final = "Kubelet stopped posting node status."
 _NEVER: Final = "Kubelet never posted node status."
@@ -39,17 +40,24 @@ class NodeLifecycleController(Controller[str]):
     component = "node-controller"
 
     def __init__(
-        self, client: ApiClient, clock: SandboxClock, *, grace: float = 40.0, startup_grace: float = 60.0
+        self,
+        client: ApiClient,
+        clock: SandboxClock,
+        informers: InformerSet,
+        *,
+        grace: float = 40.0,
+        startup_grace: float = 60.0,
     ) -> None:
         """See Controller.
 
         Args:
             client: See Controller.
             clock: See Controller.
+            informers: See Controller.
             grace: Seconds of silence after which a node is Unknown.
             startup_grace: The same for a node that never posted a status.
         """
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._grace = grace
         self._startup_grace = startup_grace
         self._health: dict[str, _Health] = {}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 
 class PodGarbageCollector(Controller[Key]):
@@ -20,15 +21,18 @@ class PodGarbageCollector(Controller[Key]):
 
     component = "pod-garbage-collector"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock, *, quarantine: float = 40.0) -> None:
+    def __init__(
+        self, client: ApiClient, clock: SandboxClock, informers: InformerSet, *, quarantine: float = 40.0
+    ) -> None:
         """See Controller.
 
         Args:
             client: See Controller.
             clock: See Controller.
+            informers: See Controller.
             quarantine: Seconds that a node must be missing before its pods go.
         """
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._quarantine = quarantine
         self._missing: dict[str, float] = {}
         self._nodes = self.informer(resources.NODES)

@@ -15,6 +15,7 @@ from homelab_autoscaler.sandbox.objects import Key
 if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 REPLICA_SETS: Final = ResourceInfo("apps", "v1", "ReplicaSet", "replicasets")
 DEPLOYMENTS: Final = ResourceInfo("apps", "v1", "Deployment", "deployments")
@@ -26,9 +27,9 @@ class ReplicaSetController(Controller[Key]):
 
     component = "replicaset-controller"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """See Controller."""
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._sets = self.informer(REPLICA_SETS)
         self._pods = self.informer(resources.PODS)
         self._sets.on_change(lambda _, new: self.queue.add(objects.key(new)) if new is not None else None)
@@ -93,9 +94,9 @@ class DeploymentController(Controller[Key]):
 
     component = "deployment-controller"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """See Controller."""
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._deployments = self.informer(DEPLOYMENTS)
         self._sets = self.informer(REPLICA_SETS)
         self._deployments.on_change(lambda _, new: self.queue.add(objects.key(new)) if new is not None else None)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 
 class TaintEvictionController(Controller[Key]):
@@ -24,9 +25,9 @@ class TaintEvictionController(Controller[Key]):
 
     component = "taint-eviction-controller"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """See Controller."""
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._seen: dict[tuple[str, str], float] = {}
         self._nodes = self.informer(resources.NODES)
         self._pods = self.informer(resources.PODS)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 
 class TtlController(Controller[Key]):
@@ -20,9 +21,9 @@ class TtlController(Controller[Key]):
 
     component = "ttl-after-finished-controller"
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """See Controller."""
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._jobs = self.informer(resources.JOBS)
         self._jobs.on_change(lambda _, new: self.queue.add(objects.key(new)) if new is not None else None)
 

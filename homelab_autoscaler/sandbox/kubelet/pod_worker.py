@@ -336,7 +336,7 @@ class PodWorker:
             try:
                 self._take(await self._around.client.patch(target, patch, STRATEGIC_PATCH))
             except (ApiStatusError, OSError) as error:
-                if isinstance(error, ApiStatusError) and error.code in (404, 409, 422):
+                if isinstance(error, ApiStatusError) and error.code in (404, 422):
                     log.debug("pod status refused", pod=target, error=str(error))
                     return
                 log.info("pod status not delivered", pod=target, error=str(error))
@@ -359,7 +359,7 @@ class PodWorker:
             try:
                 await self._around.client.delete(target, options)
             except (ApiStatusError, OSError) as error:
-                if isinstance(error, ApiStatusError) and error.code in (404, 409):
+                if isinstance(error, ApiStatusError) and error.code == 404:
                     return
                 await self._around.clock.sleep(pause)
                 pause = min(pause * 2, 5.0)

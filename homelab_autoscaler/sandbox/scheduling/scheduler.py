@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.informer import InformerSet
 
 NAME: Final = "default-scheduler"
 _ROUND: Final = "round"
@@ -26,9 +27,9 @@ class Scheduler(Controller[Literal["round"]]):
 
     component = NAME
 
-    def __init__(self, client: ApiClient, clock: SandboxClock) -> None:
+    def __init__(self, client: ApiClient, clock: SandboxClock, informers: InformerSet) -> None:
         """See Controller."""
-        super().__init__(client, clock)
+        super().__init__(client, clock, informers)
         self._nodes = self.informer(resources.NODES)
         self._pods = self.informer(resources.PODS)
         self._nodes.on_change(self._node_changed)

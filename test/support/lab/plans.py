@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from lab.process import LEASE, LabManager
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lab.interposer import Fault
     from lab.pool import Pool
+    from lab.world import World
 
 
 class Workload(Protocol):
@@ -30,16 +34,16 @@ class Outcome:
     writes: list[str] = field(default_factory=list, compare=False)
 
 
-def run(  # the arguments of one plan
-    workload: Workload, pool: Pool, machine: str, ledger, kubeconfig: str, fault: Fault | None = None, at: int = 0
-) -> Outcome:
+def run(world: World, workload: Workload, fault: Fault | None = None, at: int = 0) -> Outcome:
     """Tell the story to a manager that is broken at its write number `at` and, if it died of that, started again."""
-    manager = LabManager(kubeconfig, pool.namespace, pool.settings, fault, at).start()
+    pool = world.pool()
+    machine = world.machine(pool)
+    manager = LabManager(world.kubeconfig, pool.namespace, pool.settings, fault, at).start()
     lives = [manager]
-    guard = Reviver(lives, kubeconfig, pool)
+    guard = Reviver(lives, world.kubeconfig, pool)
     original = pool.until
 
-    def until(what, holds, limit=60):
+    def until(what, holds, limit=90):
         def alive():
             guard.revive()
             return holds()
@@ -66,9 +70,44 @@ def run(  # the arguments of one plan
         claims=[claim.name for claim in pool.claims() if claim.live or claim.committed],
         unfinished_jobs=[job.name for job in pool.jobs() if not job.finished],
         node=pool.node(slot.spec.kubernetes_node_name) is not None,
-        ledger=[entry.command for entry in ledger.entries(machine)],
-        writes=[str(write) for write in lives[0].interposer.writes],
+        ledger=world.commands(machine),
+        writes=[str(write).replace(pool.namespace, "lab") for write in lives[0].interposer.writes],
     )
+
+
+def plans(clean: Outcome, faults: Sequence[Fault], *, reports: bool) -> list[tuple[Fault, int]]:
+    """Every fault at every write of a clean run.
+
+    Args:
+        clean: the recorded run.
+        faults: what may happen.
+        reports: also at writes of mere reports (status of slots and groups), from which nothing is decided.
+    """
+    numbered = enumerate(clean.writes, start=1)
+    return [
+        (fault, number)
+        for number, write in numbered
+        for fault in faults
+        if reports or not (write.endswith("/status") and ("/nodes/" in write or "/groups/" in write))
+    ]
+
+
+def perturb(
+    world: World, workload: Workload, clean: Outcome, chosen: Sequence[tuple[Fault, int]], at_once: int
+) -> list[str]:
+    """Run plans, several at once; returns a line for each that did not end like the clean run."""
+
+    def one(plan: tuple[Fault, int]) -> str:
+        fault, number = plan
+        place = f"{fault} at write {number} ({clean.writes[number - 1]})"
+        try:
+            outcome = run(world, workload, fault, number)
+        except AssertionError as error:
+            return f"{place}: {error}"
+        return "" if outcome == clean else f"{place}:\n  clean   {clean}\n  faulted {outcome}"
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return [line for line in pool.map(one, chosen) if line]
 
 
 class Reviver:

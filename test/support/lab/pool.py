@@ -24,7 +24,7 @@ POWER_SCRIPT = (
     "import json,os,sys,urllib.request as u;"
     "u.urlopen(u.Request(os.environ['SANDBOX_BMC']+'/machines/'+sys.argv[2]+'/power',method='POST',"
     "headers={'Content-Type':'application/json'},"
-    "data=json.dumps({'command':sys.argv[1],'sender':os.environ['JOB_NAME']}).encode()),timeout=5)"
+    "data=json.dumps({'command':sys.argv[1],'sender':os.environ['JOB_NAME']}).encode()),timeout=30)"
 )
 
 
@@ -90,7 +90,7 @@ class Pool:
             return self.client.get(CoreNode, name)
         return None
 
-    def until(self, what: str, holds: Callable[[], bool], limit: float = 60) -> None:
+    def until(self, what: str, holds: Callable[[], bool], limit: float = 90) -> None:
         """Wait for a state of the world; fail with what it is instead."""
         end = time.monotonic() + limit
         pause = StepPause()

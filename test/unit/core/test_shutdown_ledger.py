@@ -7,10 +7,11 @@ from homelab_autoscaler.lifecycle.ledger import ShutdownLedger, next_attempt
 from homelab_autoscaler.settings import Settings
 
 SETTINGS = Settings()
+HOUR = timedelta(hours=1)
 
 
 def test_a_ledger_survives_its_annotation(make):
-    ledger = ShutdownLedger().released(make.now, timedelta(hours=1)).attempted(make.now, 2, "worker-01-shutdown-4")
+    ledger = ShutdownLedger().opened(make.now, HOUR, "worker-01-shutdown-4", "uid-c").attempted(make.now, 2)
     slot = make.slot(metadata={"annotations": {names.ANNOTATION_SHUTDOWN_LEDGER: ledger.text()}})
     assert ShutdownLedger.read(slot) == ledger
 
@@ -25,19 +26,19 @@ def test_the_seventh_release_within_an_hour_waits_half_an_hour_after_the_sixth(m
     ledger = ShutdownLedger()
     for minute in range(6):
         assert ledger.flapping_until(make.at(minute * 60), SETTINGS) is None
-        ledger = ledger.released(make.at(minute * 60), timedelta(hours=1))
+        ledger = ledger.opened(make.at(minute * 60), HOUR, f"j-{minute}", "")
     assert ledger.flapping_until(make.at(360), SETTINGS) == make.at(300 + 1800)
     assert ledger.flapping_until(make.at(300 + 1800), SETTINGS) is None
 
 
 def test_releases_leave_the_ledger_with_the_window(make):
-    ledger = ShutdownLedger().released(make.at(0), timedelta(hours=1)).released(make.at(3601), timedelta(hours=1))
+    ledger = ShutdownLedger().opened(make.at(0), HOUR, "a", "").opened(make.at(3601), HOUR, "b", "")
     assert ledger.releases == (make.at(3601),)
 
 
 def test_rest_clears_attempts_and_keeps_the_releases(make):
-    ledger = ShutdownLedger().released(make.now, timedelta(hours=1)).attempted(make.now, 3, "j")
-    assert ledger.rested() == ShutdownLedger(releases=(make.now,))
+    ledger = ShutdownLedger().opened(make.now, HOUR, "j", "").attempted(make.now, 3)
+    assert ledger.rested() == ShutdownLedger(releases=(make.now,), job_name="j")
 
 
 def test_attempts_count_to_three_then_pause_for_thirty_minutes_then_start_anew(make):

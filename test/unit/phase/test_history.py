@@ -80,6 +80,11 @@ def test_a_cordon_on_a_ready_machine_is_not_a_boot():
     assert status.activations_total == 1
 
 
+def test_a_boot_that_nobody_reported_while_it_lasted_is_counted_when_the_machine_is_ready():
+    assert after(SlotStatus(), P.OFF, P.READY).activations_total == 1
+    assert after(SlotStatus(), P.PENDING, P.READY).activations_total == 1
+
+
 def test_a_first_record_counts_nothing():
     assert after(SlotStatus(), P.BOOTING).activations_total == 0
 
@@ -148,7 +153,7 @@ def test_bounds_and_counts_hold_after_any_series_of_writes(series):
     status, at, boots = SlotStatus(), NOON, 0
     for phase, seconds in series:
         at += timedelta(seconds=seconds)
-        boots += phase is P.BOOTING and status.phase in (P.OFF, P.PENDING)
+        boots += phase in (P.BOOTING, P.READY) and status.phase in (P.OFF, P.PENDING)
         status = patched(status, record(status, phase, at, None, "", LIMITS))
         assert len(status.recent_transitions) <= 32
         assert len(status.recent_activations) == status.activations_last24_h

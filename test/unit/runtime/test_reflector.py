@@ -14,6 +14,7 @@ from homelab_autoscaler.runtime.errors import (
     ApiError,
     GoneError,
     InternalServerError,
+    ServerTimeoutError,
     StallError,
     TooManyRequestsError,
     TransportError,
@@ -186,6 +187,38 @@ def test_a_version_that_the_server_does_not_know_yet_leads_at_once_to_a_quorum_r
     w.backoff()
     eventually(lambda: w.source.lists == ["0", "11", ""])
     eventually(lambda: w.reflector.resource_version == "5")
+
+
+def test_a_watch_from_the_future_leads_to_a_quorum_read(world):
+    w = world()
+    details = {"causes": [{"reason": "ResourceVersionTooLarge"}]}
+    w.source.watch_errors.append(ServerTimeoutError("Too large resource version", status=504, details=details))
+    w.start()
+    w.backoff()
+    w.watching()
+    assert w.source.lists == ["0", ""]
+
+
+def test_a_bookmark_behind_our_position_leads_to_a_quorum_read(world):
+    w = world()
+    w.source.add(node("n1"))
+    w.start().watching()
+    w.source.rewind(4)
+    w.source.bookmark()
+    w.backoff()
+    eventually(lambda: w.source.lists == ["0", ""])
+    eventually(lambda: w.reflector.resource_version == "4")
+
+
+def test_a_repeated_older_event_does_not_move_the_position_back(world):
+    w = world().start().watching()
+    first = w.source.add(node("n1"))
+    w.source.add(node("n2"))
+    w.source.emit(WatchEvent("MODIFIED", first))
+    w.source.add(node("n3"))
+    eventually(lambda: "n3" in w.sink.objects)
+    w.source.cut()
+    eventually(lambda: w.source.watches == ["10", "13"])
 
 
 def test_429_or_no_connection_when_opening_backs_off_and_does_not_list(world):

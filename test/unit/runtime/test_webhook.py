@@ -369,7 +369,7 @@ def test_made_certificates_are_stored_injected_and_served(managed, server):
     api, _, make = managed
     certificates = make()
     certificates.ensure()
-    assert api.writes == [("CertificateSecret", "certs"), ("ValidatingWebhookConfiguration", "hooks")]
+    assert api.writes == [("Secret", "certs"), ("ValidatingWebhookConfiguration", "hooks")]
     assert certificates.pair.names() == {"svc.ns.svc", "127.0.0.1"}
     certificates.check()
     api.writes.clear()
@@ -392,7 +392,7 @@ def test_replicas_share_one_authority(managed):
     api.race = one.ensure
     two.ensure()
     assert one.pair == two.pair
-    assert api.writes.count(("CertificateSecret", "certs")) == 1
+    assert api.writes.count(("Secret", "certs")) == 1
 
 
 def test_the_serving_certificate_is_renewed_after_two_thirds_of_its_life(managed):
@@ -426,7 +426,7 @@ def test_a_new_authority_is_trusted_beside_the_old_one_until_that_has_run_out(ma
 def test_a_secret_that_somebody_broke_is_made_anew(managed):
     api, _, make = managed
     make().ensure()
-    (secret,) = [body for (kind, _), body in api.stored.items() if kind.__name__ == "CertificateSecret"]
+    (secret,) = [body for (kind, _), body in api.stored.items() if kind.__name__ == "Secret"]
     secret["data"]["tls.key"] = base64.b64encode(b"nonsense").decode()
     certificates = make()
     certificates.ensure()

@@ -38,7 +38,7 @@ def _apply_one(root: dict[str, Any], operation: dict[str, Any]) -> None:
     path = _pointer(operation.get("path"))
     name = operation.get("op")
     if name == "test":
-        if not same(_find(root, path), operation.get("value")):
+        if not same(_find_or_null(root, path), operation.get("value")):
             raise JsonPatchError(f"testing value {operation.get('path')} failed")
     elif name == "add":
         _put(root, path, _value(operation), insert=True)
@@ -90,6 +90,14 @@ def _find(root: Any, path: list[str]) -> Any:
         else:
             raise JsonPatchError(f"no value at {'/'.join(path)}")
     return value
+
+
+def _find_or_null(root: Any, path: list[str]) -> Any:
+    """As the server's own library: testing a missing key of an object that is there compares with null."""
+    parent = _find(root, path[:-1]) if len(path) > 1 else root
+    if isinstance(parent, dict) and path[-1] not in parent:
+        return None
+    return _find(root, path)
 
 
 def _put(root: Any, path: list[str], value: Any, *, insert: bool) -> None:

@@ -1,0 +1,4 @@
+"""The command line: one file per command.
+
+What a command needs is imported when it runs, so that `manager` stays small.
+"""
