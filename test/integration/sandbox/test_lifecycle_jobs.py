@@ -1,10 +1,12 @@
 """Jobs that really run: the Job controller, the scheduler and the host node together, on a manual clock."""
 
 import base64
+from dataclasses import replace
 
 import pytest
 
 from homelab_autoscaler.sandbox import resources
+from homelab_autoscaler.sandbox.apiserver import Fault
 from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions
 from homelab_autoscaler.sandbox.machines.spec import Behaviour, Firmware, MachineSpec
 from homelab_autoscaler.sandbox.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SECRETS, path
@@ -333,3 +335,32 @@ def test_resources_have_the_paths_of_their_groups():
     assert path(JOBS, "default", "j", "status") == "/apis/batch/v1/namespaces/default/jobs/j/status"
     assert path(resources.NODES, "ignored", "n1") == "/api/v1/nodes/n1"
     assert path(PODS) == "/api/v1/pods"
+
+
+FAULTS = {
+    "watches are cut": Fault(kind="watch-cut", events=2, count=60),
+    "revisions expire": Fault(kind="watch-expired", events=1, count=40),
+    "writes conflict": Fault(kind="conflict", probability=0.3, count=60),
+    "replies are lost": Fault(kind="drop-reply", probability=0.2, count=60),
+    "the server is overloaded": Fault(kind="too-many-requests", probability=0.3, count=60),
+    "the server is ill": Fault(kind="error", code=503, probability=0.3, count=60),
+    "events come twice": Fault(kind="duplicate-event"),
+}
+
+
+@pytest.mark.parametrize("title", FAULTS)
+def test_one_job_is_one_pod_and_one_power_command_although(title):
+    async def story(world):
+        await world.advance(5)
+        await world.create(JOBS, job(ON, suspend=True))
+        world.plane.server.faults.add(replace(FAULTS[title], user="system:[kns]*"))
+        await world.advance(5)
+        await world.admin.patch(path(JOBS, "default", "j"), {"spec": {"suspend": False}})
+        found = await finished(world)
+        assert "Complete" in conditions(found)
+        assert found["status"]["succeeded"] == 1
+        pods = [write for write in world.plane.server.writes if write.resource == "pods" and write.type == "ADDED"]
+        assert len(pods) == 1
+        assert [entry.sender for entry in world.plane.ledger.entries()] == ["j"]
+
+    run(story, MachineSpec("m1"))
