@@ -305,7 +305,7 @@ def test_no_process_and_no_file_outlives_the_control_plane(tmp_path):
     async def story(world):
         await world.create(JOBS, job(["sh", "-c", f"trap '' TERM; while :; do touch {alive}; sleep 0.02; done"]))
         await world.eventually(alive.exists, "the process runs")
-        roots.append(world.plane.simulators.processes._root)
+        roots.append(world.plane.simulators._root)
         assert roots[0].exists()
 
     run(story)
@@ -364,3 +364,35 @@ def test_one_job_is_one_pod_and_one_power_command_although(title):
         assert [entry.sender for entry in world.plane.ledger.entries()] == ["j"]
 
     run(story, MachineSpec("m1"))
+
+
+def test_a_job_that_lands_on_a_machine_runs_there_and_ends_with_the_machines_power(tmp_path):
+    alive = tmp_path / "alive"
+
+    async def story(world):
+        body = job(["sh", "-c", f"echo here; while :; do touch {alive}; sleep 0.02; done"])
+        body["spec"]["template"]["spec"]["nodeName"] = "m1"
+        await world.create(JOBS, body)
+        await world.eventually(alive.exists, "the process runs")
+        assert await logs(world) == "here\n"
+        world.plane.fleet["m1"].cut_power()
+        await world.advance(1)
+        alive.unlink()
+        await world.advance(5)
+        assert not alive.exists()
+        assert (await world.items(PODS))[0]["status"]["phase"] == "Running", "nobody is left to say otherwise"
+
+    quick = Behaviour(boot_seconds=1.0, firmware_delay=0.0)
+    run(story, MachineSpec("m1", behaviour=quick, initially_on=True))
+
+
+def test_a_job_on_the_machine_that_it_turns_off_ends_with_it():
+    async def story(world):
+        body = job(["sh", "-c", "python -m homelab_autoscaler.sandbox.power off m1; sleep 600"])
+        body["spec"]["template"]["spec"]["nodeName"] = "m1"
+        await world.create(JOBS, body)
+        await world.eventually(lambda: not world.plane.fleet["m1"].is_on and world.plane.ledger.entries(), "it is off")
+        assert [entry.command for entry in world.plane.ledger.entries()] == ["off"]
+
+    quick = Behaviour(boot_seconds=1.0, firmware_delay=0.0, stop_seconds=0.0)
+    run(story, MachineSpec("m1", behaviour=quick, initially_on=True))
