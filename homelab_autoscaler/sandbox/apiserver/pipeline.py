@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from homelab_autoscaler.sandbox.apiserver.control import Control
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import (
     answer,
     list_answer,
@@ -59,6 +60,7 @@ class Pipeline:
         self._authorizer = authorizer
         self._authenticator = authenticator
         self._faults = faults
+        self._control = Control(faults, plane.writes)
         self._discovery = Discovery(plane.registry)
         self._openapi = OpenApi(plane.registry)
         self._reader = Reader(plane)
@@ -306,18 +308,19 @@ class Pipeline:
 
     def _documents(self, request: ApiRequest, path: str, user: User) -> ApiResponse:
         if self._authorizer.enabled:
-            self._authorizer.check(
-                user, Attributes("get" if request.method == "GET" else _VERBS[request.method], path=path)
-            )
+            verb = {"HEAD": "get"}.get(request.method, request.method.lower())
+            self._authorizer.check(user, Attributes(verb, path=path))
         if path in {"/readyz", "/livez", "/healthz"}:
             return ApiResponse(200, b"ok", "text/plain; charset=utf-8")
+        parts = path.strip("/").split("/")
+        if parts[0] == "sandbox":
+            return self._control.handle(request, parts[1:]) or _plain_404()
         if request.method not in {"GET", "HEAD"}:
             return _plain_404()
         if path == "/version":
             return answer(VERSION, 200)
         if path in {"/api", "/apis"}:
             return self._discovery_root(request, path)
-        parts = path.strip("/").split("/")
         document: JsonObject | None = None
         if parts == ["api", "v1"]:
             document = self._discovery.resources("", "v1")

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 _TOKEN = re.compile(
-    r"""\.(?P<field>[A-Za-z_$][\w$/\x00.-]*?)(?=[.\[]|$)|\[\?\(@\.(?P<path>[\w.]+)\s*(?P<op>==|!=)\s*(?P<value>'[^']*'|"[^"]*"|[^)]+)\)\]"""
+    r"""\.(?P<field>[^.\[\]()?*]+)|\[\?\(@\.(?P<path>[\w.]+)\s*(?P<op>==|!=)\s*(?P<value>'[^']*'|"[^"]*"|[^)]+)\)\]"""
     r"""|\[(?P<index>-?\d+|\*)\]|\['(?P<quoted>[^']*)'\]"""
 )
 Step = tuple[str, str, str, str]

@@ -56,6 +56,8 @@ def decode(value: Any, shape: Shape, path: str, unknown: list[str], owner: str =
             raise _wrong(value, owner, _go_type(shape))
         values = shape.values
         assert values is not None
+        if values.kind == "string" and all(type(item) is str for item in value.values()):
+            return value
         for key, item in value.items():
             if item is None:
                 # Go leaves the element type's zero value behind.
@@ -81,6 +83,10 @@ def _decode_object(value: Any, shape: Shape, path: str, unknown: list[str], owne
             continue
         if item is None:
             del value[key]
+            continue
+        if child.kind == "string" and type(item) is str:
+            if not item and key in vanishing:
+                del value[key]
             continue
         found = decode(item, child, f"{path}.{key}" if path else key, unknown, f"{shape.name}.{key}")
         if (child.kind in {"list", "map"} and not found) or (key in vanishing and not found):

@@ -57,7 +57,12 @@ def fields_of(value: Any, shape: Shape | None, *, containers: bool = False) -> F
     if _granular(value, shape):
         found: Fields = {}
         for key, item in value.items():
-            found["f:" + key] = fields_of(item, shape.field(key) if shape else None, containers=containers)
+            # Most values are scalars: leaves.
+            found["f:" + key] = (
+                fields_of(item, shape.field(key) if shape else None, containers=containers)
+                if isinstance(item, dict | list)
+                else {}
+            )
         if containers and found:
             found["."] = {}
         return found

@@ -218,8 +218,10 @@ def _client_side(live: JsonObject, shape: Shape, manager: Manager) -> Fields:
     An object that client-side apply has made goes on with server-side apply: what stands unchanged since the last
     client-side apply is the same person's, whatever manager wrote it then.
     """
+    if manager.name != "kubectl":
+        return {}
     text = (live["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
-    if manager.name != "kubectl" or not text:
+    if not text:
         return {}
     try:
         last = orjson.loads(text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from homelab_api.meta import JsonObject
-from homelab_autoscaler.sandbox.apiserver.store import Collection, Key, Store, Stored
+from homelab_autoscaler.sandbox.apiserver.store import Change, Collection, Key, Store, Stored
 
 if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, Target, User
@@ -114,7 +114,7 @@ class Plane:
         stored_form = resource.to_storage(body) if resource.to_storage else body
         change = self.store.put(resource.collection, key, stored_form)
         body["metadata"]["resourceVersion"] = stored_form["metadata"]["resourceVersion"]
-        self._log(call, change.revision, key)
+        self._log(call, change, key)
         return body
 
     def remove(self, call: Call, key: Key, last: JsonObject | None = None) -> JsonObject:
@@ -123,10 +123,9 @@ class Plane:
         if last is not None and resource.to_storage:
             last = resource.to_storage(last)
         change = self.store.delete(resource.collection, key, last)
-        self._log(call, change.revision, key)
+        self._log(call, change, key)
         return self.load(resource, change.stored)
 
-    def _log(self, call: Call, revision: int, key: Key) -> None:
-        call.commits.append(revision)
-        change = self.store.collection(call.resource.collection).log[-1]
+    def _log(self, call: Call, change: Change, key: Key) -> None:
+        call.commits.append(change.revision)
         self.writes.add(call, key, change, self.clock.now())

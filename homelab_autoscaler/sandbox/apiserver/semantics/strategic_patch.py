@@ -33,7 +33,7 @@ def apply(target: Any, patch: Any, shape: Shape | None) -> Any:
         return {key: value for key, value in patch.items() if key != "$patch"}
     if directive == "delete":
         return {}
-    if directive not in {None, "merge"}:
+    if directive is not None and directive != "merge":
         raise StrategicPatchError(f"Unknown patch type found: {directive}")
     result: JsonObject = target if isinstance(target, dict) else {}
     retain = patch.get("$retainKeys")

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
 
 
+_NO_LABELS: dict[str, str] = {}
+
+
 class Key(NamedTuple):
     """Where an object lies inside its collection; the namespace of a cluster-scoped object is empty.
 
@@ -44,7 +47,9 @@ class Stored:
     def of(cls, key: Key, revision: int, body: JsonObject) -> Stored:
         """The record of an object; its metadata.resourceVersion must already be the revision."""
         metadata = body["metadata"]
-        return cls(key, revision, orjson.dumps(body), metadata.get("labels") or {}, metadata.get("uid", ""))
+        # The encoder hands out its buffer, which is several times too large to be kept: copy what is in it.
+        raw = bytes(memoryview(orjson.dumps(body)))
+        return cls(key, revision, raw, metadata.get("labels") or _NO_LABELS, metadata.get("uid", ""))
 
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]

@@ -1,0 +1,245 @@
+"""What writes and reads mean on the embedded API server."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from homelab_autoscaler.sandbox.status import ApiStatusError
+
+HOLD = "example.dev/hold"
+
+
+@contextlib.contextmanager
+def refused(code, reason, text=""):
+    with pytest.raises(ApiStatusError) as caught:
+        yield caught
+    assert (caught.value.code, caught.value.reason) == (code, reason), caught.value.status
+    assert text in caught.value.status["message"]
+
+
+def test_a_new_object_gets_its_system_fields_and_defaults(api, widgets, widget):
+    created = api.create(widgets, widget(spec={}, labels={"a": "b"}))
+    metadata = created["metadata"]
+    assert (metadata["generation"], metadata["labels"], created["spec"]) == (1, {"a": "b"}, {"size": 1})
+    assert metadata["uid"]
+    assert metadata["resourceVersion"].isdigit()
+    assert metadata["creationTimestamp"].endswith("Z")
+    assert "." not in metadata["creationTimestamp"]
+
+
+def test_a_stale_write_is_a_conflict_and_changes_nothing(api, widgets, widget):
+    old = api.create(widgets, widget())
+    api.patch(f"{widgets}/w", {"spec": {"size": 4}})
+    with refused(409, "Conflict", "the object has been modified"):
+        api.update(f"{widgets}/w", {**old, "spec": {"size": 9}})
+    with refused(409, "Conflict"):
+        stale = {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"]}, "spec": {"size": 9}}
+        api.patch(f"{widgets}/w", stale)
+    assert api.get(f"{widgets}/w")["spec"]["size"] == 4
+
+
+def test_status_and_spec_are_written_through_their_own_paths(api, widgets, widget):
+    api.create(widgets, {**widget(), "status": {"phase": "Ready"}})
+    assert "status" not in api.get(f"{widgets}/w")
+    changed = api.patch(f"{widgets}/w/status", {"status": {"phase": "Ready"}, "spec": {"size": 9}})
+    assert (changed["status"], changed["spec"]["size"], changed["metadata"]["generation"]) == ({"phase": "Ready"}, 3, 1)
+    changed = api.patch(f"{widgets}/w", {"status": {"phase": "Failed"}, "spec": {"size": 4}})
+    assert (changed["status"], changed["spec"]["size"], changed["metadata"]["generation"]) == ({"phase": "Ready"}, 4, 2)
+
+
+def test_a_write_that_changes_nothing_makes_no_new_version(api, server, widgets, widget):
+    created = api.create(widgets, widget())
+    before = server.run(lambda: server.server.store.revision)
+    assert api.patch(f"{widgets}/w", {"spec": {"size": 3}}) == created
+    assert api.update(f"{widgets}/w", created) == created
+    assert server.writes(before) == []
+
+
+def test_a_held_object_stays_until_its_finalizers_are_gone(api, widgets, widget):
+    api.create(widgets, widget(finalizers=[HOLD]))
+    deleted = api.delete(f"{widgets}/w")
+    assert (deleted["metadata"]["generation"], deleted["metadata"]["deletionGracePeriodSeconds"]) == (2, 0)
+    with refused(422, "Invalid", "no new finalizers can be added"):
+        api.patch(f"{widgets}/w", {"metadata": {"finalizers": [HOLD, "example.dev/new"]}})
+    with refused(409, "AlreadyExists", "object is being deleted"):
+        api.create(widgets, widget())
+    api.patch(f"{widgets}/w", {"metadata": {"finalizers": None}})
+    with refused(404, "NotFound", 'widgets.test.example.dev "w" not found'):
+        api.get(f"{widgets}/w")
+
+
+def test_a_deletion_with_another_uid_deletes_nothing(api, widgets, widget):
+    api.create(widgets, widget())
+    with refused(409, "Conflict", "the UID in the precondition"):
+        api.delete(f"{widgets}/w", {"preconditions": {"uid": "another"}})
+    api.get(f"{widgets}/w")
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "reason"),
+    [
+        ({"size": 200}, "spec.size", "FieldValueInvalid"),
+        ({"size": "x"}, "spec.size", "FieldValueTypeInvalid"),
+        ({"parts": [{"value": "1"}]}, "spec.parts[0].name", "FieldValueRequired"),
+        ({"parts": [{"name": "a"}, {"name": "a"}]}, "spec.parts[1]", "FieldValueDuplicate"),
+        ({"low": 2, "high": 1}, "spec", "FieldValueInvalid"),
+    ],
+)
+def test_a_broken_schema_or_rule_is_a_cause_with_its_field(api, widgets, widget, spec, field, reason):
+    with refused(422, "Invalid") as caught:
+        api.create(widgets, widget(spec=spec))
+    causes = [(cause["reason"], cause["field"]) for cause in caught.value.status["details"]["causes"]]
+    assert causes[0] == (reason, field)
+
+
+def test_a_transition_rule_holds_on_updates_only(api, widgets, widget):
+    api.create(widgets, widget(spec={"fixed": "a"}))
+    with refused(422, "Invalid", 'spec.fixed: Invalid value: "b": fixed is immutable'):
+        api.patch(f"{widgets}/w", {"spec": {"fixed": "b"}})
+
+
+def test_unknown_fields_are_dropped_or_refused_as_asked(api, widgets, widget):
+    odd = widget(spec={"odd": 1, "free": {"any": [1]}})
+    with refused(400, "BadRequest", 'strict decoding error: unknown field "spec.odd"'):
+        api.create(widgets, odd, fieldValidation="Strict")
+    assert api.create(widgets, odd)["spec"] == {"size": 1, "free": {"any": [1]}}
+    with refused(400, "BadRequest", 'unknown field "odd"'):
+        api.create("/api/v1/namespaces", {"metadata": {"name": "x"}, "odd": 1}, fieldValidation="Strict")
+
+
+def test_server_side_apply_shares_takes_and_gives_back_fields(api, widgets, widget):
+    def apply(manager, spec, **query):
+        return api.patch(
+            f"{widgets}/w", widget(spec=spec), "application/apply-patch+yaml", fieldManager=manager, **query
+        )
+
+    apply("one", {"size": 3, "parts": [{"name": "a", "value": "1"}]})
+    both = apply("two", {"parts": [{"name": "b", "value": "2"}]})
+    assert [part["name"] for part in both["spec"]["parts"]] == ["a", "b"]
+    with refused(409, "Conflict", 'conflict with "one": .spec.size'):
+        apply("two", {"size": 4})
+    assert apply("two", {"size": 4}, force=True)["spec"] == {"size": 4, "parts": [{"name": "a", "value": "1"}]}
+
+
+def test_pages_show_one_snapshot_whatever_happens_in_between(api, widgets, widget):
+    for name in "bdf":
+        api.create(widgets, widget(name))
+    first = api.list(widgets, limit=1)
+    api.create(widgets, widget("a"))
+    api.delete(f"{widgets}/d")
+    rest = api.list(widgets, **{"continue": first["metadata"]["continue"]})
+    assert [item["metadata"]["name"] for item in first["items"] + rest["items"]] == ["b", "d", "f"]
+    assert rest["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+def test_a_selector_watch_shows_entering_and_leaving_objects(server, api, widgets, widget):
+    start = api.list(widgets)["metadata"]["resourceVersion"]
+    api.create(widgets, widget(labels={"zone": "b"}))
+    for zone in "aca":
+        api.patch(f"{widgets}/w", {"metadata": {"labels": {"zone": zone}}})
+    api.delete(f"{widgets}/w")
+
+    async def collect():
+        events = server.server.local().watch(
+            widgets, resource_version=start, query={"labelSelector": "zone=a", "timeoutSeconds": 1}
+        )
+        return [(event["type"], event["object"]["metadata"]["labels"]["zone"]) async for event in events]
+
+    assert server.call(collect()) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a"), ("DELETED", "a")]
+
+
+def test_events_of_either_api_are_one_object(api, namespace):
+    about = {"kind": "Pod", "name": "p", "namespace": namespace}
+    api.create(
+        f"/api/v1/namespaces/{namespace}/events",
+        {"metadata": {"name": "e"}, "involvedObject": about, "reason": "R", "message": "text", "count": 2},
+    )
+    found = api.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/e")
+    assert (found["note"], found["regarding"]["name"], found["deprecatedCount"]) == ("text", "p", 2)
+
+
+def test_a_pod_on_a_node_leaves_gracefully_and_a_budget_can_refuse_its_eviction(api, namespace):
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    spec = {"nodeName": "n1", "containers": [{"name": "main", "image": "example.dev/none"}]}
+    api.create(pods, {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": spec})
+    api.patch(f"{pods}/p/status", {"status": {"phase": "Running"}})
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    selector = {"matchLabels": {"app": "x"}}
+    api.create(budgets, {"metadata": {"name": "b"}, "spec": {"selector": selector, "minAvailable": 1}})
+    status = {"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
+    api.patch(f"{budgets}/b/status", {"status": status})
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    api.patch(f"{pods}/p/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    with refused(429, "TooManyRequests", "would violate the pod's disruption budget"):
+        api.create(f"{pods}/p/eviction", eviction)
+    api.patch(f"{budgets}/b/status", {"status": {"disruptionsAllowed": 1}})
+    api.create(f"{pods}/p/eviction", eviction)
+    assert api.get(f"{pods}/p")["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert api.get(f"{budgets}/b")["status"]["disruptionsAllowed"] == 0
+
+
+def test_a_job_gets_its_selector_and_a_finished_one_stays_finished(api, namespace):
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.dev/none"}]}}
+    job = api.create(jobs, {"metadata": {"name": "j"}, "spec": {"template": template}})
+    uid = job["metadata"]["uid"]
+    assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    with refused(422, "Invalid", "spec.completions"):
+        api.patch(f"{jobs}/j", {"spec": {"completions": 2}})
+    with refused(422, "Invalid", "without the SuccessCriteriaMet=true condition"):
+        api.patch(f"{jobs}/j/status", {"status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+    conditions = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
+    times = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z"}
+    api.patch(f"{jobs}/j/status", {"status": {**times, "succeeded": 1, "conditions": conditions}})
+    with refused(422, "Invalid", "cannot disable the terminal Complete=True condition"):
+        api.patch(f"{jobs}/j/status", {"status": {"conditions": []}})
+
+
+def test_parallel_writers_of_one_version_have_one_winner(server, api, widgets, widget):
+    seen = api.create(widgets, widget(spec={"size": 0}))
+
+    async def race():
+        client = server.server.local()
+
+        async def write(size):
+            try:
+                await client.update(f"{widgets}/w", {**seen, "spec": {"size": size}})
+            except ApiStatusError as error:
+                return error.code
+            return 200
+
+        return await asyncio.gather(*(write(size) for size in range(1, 9)))
+
+    assert sorted(server.call(race())) == [200] + [409] * 7
+
+
+def test_a_terminating_namespace_takes_no_new_content(api, namespace):
+    api.delete(f"/api/v1/namespaces/{namespace}")
+    with refused(403, "Forbidden", "because it is being terminated"):
+        api.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "late"}})
+    space = api.get(f"/api/v1/namespaces/{namespace}")
+    assert space["status"]["phase"] == "Terminating"
+    api.update(f"/api/v1/namespaces/{namespace}/finalize", {**space, "spec": {"finalizers": []}})
+    with refused(404, "NotFound"):
+        api.get(f"/api/v1/namespaces/{namespace}")
+
+
+def test_a_definition_takes_its_objects_with_it_and_waits_for_held_ones(api, namespace):
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    names = {"plural": "dooms", "kind": "Doom"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    spec = {"group": "doom.example.dev", "scope": "Namespaced", "names": names, "versions": [version]}
+    api.create(crds, {"metadata": {"name": "dooms.doom.example.dev"}, "spec": spec, "kind": "CustomResourceDefinition"})
+    dooms = f"/apis/doom.example.dev/v1/namespaces/{namespace}/dooms"
+    frame = {"apiVersion": "doom.example.dev/v1", "kind": "Doom"}
+    api.create(dooms, {**frame, "metadata": {"name": "free"}})
+    api.create(dooms, {**frame, "metadata": {"name": "held", "finalizers": [HOLD]}})
+    api.delete(f"{crds}/dooms.doom.example.dev")
+    assert [item["metadata"]["name"] for item in api.list(dooms)["items"]] == ["held"]
+    assert "deletionTimestamp" in api.get(f"{dooms}/held")["metadata"]
+    api.patch(f"{dooms}/held", {"metadata": {"finalizers": None}})
+    with refused(404, "NotFound"):
+        api.get(f"{crds}/dooms.doom.example.dev")
+    with pytest.raises(ApiStatusError, match="404 page not found"):
+        api.list(dooms)
