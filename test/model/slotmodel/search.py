@@ -70,6 +70,7 @@ class Search:
         self._outcomes = {}
         self._errors = {}
         self._trail = []
+        self._rested = set()
         self._max_states = max_states
         self._max_seconds = max_seconds
         self._result = Result()
@@ -293,6 +294,7 @@ class Search:
         """
         begun = time.process_time()
         result = self._result
+        look_at = 500
         parents = {state: (None, label) for label, state in starts}
         queue = deque(parents)
         due = {}
@@ -314,6 +316,10 @@ class Search:
                 except world.Broken as broken:
                     self._report(parents, state, [broken.label], broken.rule)
                     return result
+                if len(due) >= look_at:
+                    look_at *= 2
+                    if self._check_ends(parents, due):
+                        return result
             self._check_ends(parents, due)
         finally:
             result.states = len(parents)
@@ -322,21 +328,22 @@ class Search:
         return result
 
     def _check_ends(self, parents, due):
-        """Every run of due steps comes to rest, and rests where it may."""
-        judged = set()
+        """Every run of due steps comes to rest, and rests where it may; True if one does not."""
         for start in parents:
             path, index, state = [], {}, start
-            while state is not None and state not in judged and state not in index:
+            while state is not None and state not in self._rested and state not in index:
                 index[state] = len(path)
                 path.append(state)
                 state = due[state][1] if state in due else None
-            if state is not None and state in index:
+            if state is None:
+                continue  # it runs into what is not explored yet
+            if state in index:
                 why = rules.at_rest(path[index[state] :])
                 if why:
-                    labels = [due[entry][0] for entry in path]
-                    self._report(parents, start, labels, why)
-                    return
-            judged.update(path)
+                    self._report(parents, start, [due[entry][0] for entry in path], why)
+                    return True
+            self._rested.update(path)
+        return False
 
     def _report(self, parents, state, tail, rule):
         labels = list(reversed(tail))
