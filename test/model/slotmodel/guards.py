@@ -189,7 +189,9 @@ GUARDS = {
     "shutdown attempts have a bound": Guard(
         _put(shutdown, "next_attempt", lambda attempts, *_: attempts + 1), READY, 1, 1, "in a row"
     ),
-    "boots have a deadline": Guard(_put(claim_controller, "overdue", lambda *_: False), NEVER, 0, 1, "past its deadline"),
+    "boots have a deadline": Guard(
+        _put(claim_controller, "overdue", lambda *_: False), NEVER, 0, 1, "past its deadline"
+    ),
     "a ready claim's machine is watched": Guard(
         _put(ClaimReconciler, "_watch_machine", lambda *_: None), READY, 0, 1, "stays ready"
     ),

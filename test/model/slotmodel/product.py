@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from datetime import timedelta
 
-from homelab_autoscaler.controllers import assemble
+from homelab_autoscaler.controllers import assemble, claim, slot
+from homelab_autoscaler.lifecycle import gate, monitor, release
 from homelab_autoscaler.lifecycle.lock import LockRefusedError
 from homelab_autoscaler.lifecycle.pulse import _Seen
 from homelab_autoscaler.lifecycle.report import Reporter
@@ -94,9 +96,6 @@ class Product:
 
     def __init__(self, patch):
         """Assemble; `patch` is pytest's monkeypatch or the like."""
-        from homelab_autoscaler.controllers import claim, slot
-        from homelab_autoscaler.lifecycle import gate, monitor, release
-
         for module in (claim, slot, gate, monitor, release):
             patch.setattr(module, "log", _Silent())
         # What a slot reports is input to nothing, and the search does not keep it: it need not be computed.
@@ -144,7 +143,8 @@ class Product:
             ended = error
         except Exception as error:  # noqa: BLE001 - the runtime catches everything, too, and counts it
             self.stage.monitoring = self.stage.monitoring or which == "monitor"
-            self.surprises.setdefault(f"{which}: {type(error).__name__}: {error}", None)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self.surprises.setdefault(f"{which}: {type(error).__name__}: {error} ({where.name}:{where.lineno})", error)
             ended = error
         return _note(self._pulse._seen), True, ended
 

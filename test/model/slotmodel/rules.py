@@ -7,9 +7,12 @@ goes wrong any more.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from homelab_api import names
 from homelab_api.v2alpha1 import ClaimPhase, Reason, ReclaimCondition
 from homelab_autoscaler.claim.moves import LEGAL_MOVES
+from homelab_autoscaler.lifecycle.ledger import ShutdownLedger
 from homelab_autoscaler.lifecycle.lock import read_lock
 
 from .product import SETTINGS
@@ -37,8 +40,20 @@ def unfinished(job):
     return not job.finished
 
 
-class Fact(tuple):
-    """Something that happened at a write and that the state must judge: (what, name)."""
+class Fact(NamedTuple):
+    """Something that happened at a write and that the state must judge.
+
+    Attributes:
+        what: "released" or "let go".
+        kind: type of the released Job.
+        name: of the Job or claim.
+        owner: uid of the Job's owner or of the claim.
+    """
+
+    what: str
+    kind: str
+    name: str
+    owner: str
 
 
 def at_write(world, before, after):
@@ -76,8 +91,10 @@ def _at_lock(before, after):
 def _at_release(world, job):
     objects = list(world.values())
     claims = models(objects, "NodeClaim")
-    fact = Fact(("released", kind_of(job), job.name, owner_uid(job)))
-    others = [entry for entry in models(objects, "Job") if entry.uid != job.uid and unfinished(entry) and not entry.suspended]
+    fact = Fact("released", kind_of(job), job.name, owner_uid(job))
+    others = [
+        entry for entry in models(objects, "Job") if entry.uid != job.uid and unfinished(entry) and not entry.suspended
+    ]
     if others:
         return f"Job {job.name} is released while Job {others[0].name} runs", False, fact
     pods = [entry for entry in objects if entry.kind == "Pod" and entry.body["job"] != job.uid]
@@ -103,10 +120,12 @@ def _at_release(world, job):
 
 
 def _counted(objects, job):
-    slot = next(entry.model for entry in objects if entry.kind == "Node")
-    ledger = slot.metadata.annotations.get(names.ANNOTATION_SHUTDOWN_LEDGER, "")
-    on_claims = {claim.status.shutdown_job_name for claim in models(objects, "NodeClaim")}
-    return job.name in on_claims or f'"{job.name}"' in ledger
+    """On the claim that asks, or for a shutdown without a claim in the slot's ledger."""
+    asking = next((claim for claim in models(objects, "NodeClaim") if claim.uid == owner_uid(job)), None)
+    if asking is not None:
+        return asking.status.shutdown_job_name == job.name
+    ledger = ShutdownLedger.read(next(entry.model for entry in objects if entry.kind == "Node"))
+    return ledger.job_name == job.name and ledger.attempts > 0
 
 
 def _at_claim_write(world, before, after):
@@ -115,7 +134,11 @@ def _at_claim_write(world, before, after):
     if after is not None and after.phase is not before.phase:
         legal = LEGAL_MOVES[before.phase].get(after.phase, frozenset())
         if after.status.reason not in legal:
-            return f"claim {before.name} moves from {before.phase} to {after.phase} as {after.status.reason}", False, None
+            return (
+                f"claim {before.name} moves from {before.phase} to {after.phase} as {after.status.reason}",
+                False,
+                None,
+            )
     if before.committed and (after is None or not after.committed):
         return _at_letting_go(list(world.values()), before)
     return "", False, None
@@ -127,12 +150,14 @@ def _at_letting_go(objects, claim):
     running = [job for job in models(objects, "Job") if owner_uid(job) == claim.uid and unfinished(job)]
     if running:
         return f"claim {claim.name} lets go while Job {running[0].name} is unfinished", False, None
-    others = [entry for entry in models(objects, "NodeClaim") if entry.live and entry.committed and entry.uid != claim.uid]
+    others = [
+        entry for entry in models(objects, "NodeClaim") if entry.live and entry.committed and entry.uid != claim.uid
+    ]
     slot = next(entry.model for entry in objects if entry.kind == "Node")
     doubted = any(entry.type == "PowerUnknown" and entry.status == "True" for entry in slot.status.conditions)
     if others or doubted or claim.status.reason is Reason.EMERGENCY_RECLAIM:
         return "", False, None
-    return "", False, Fact(("let go", "", claim.name, claim.uid))
+    return "", False, Fact("let go", "", claim.name, claim.uid)
 
 
 def about_fact(state, fact):
@@ -142,7 +167,7 @@ def about_fact(state, fact):
         # The owner of a claim that ended without proof says so on the claim.
         claim = state.find("NodeClaim", name)
         unproven = claim is not None and claim.model.status.reason is Reason.ABANDONED
-        if state.power and not state.meddled and not unproven:
+        if state.power and not state.meddled and not unproven and not state.lied:
             return f"claim {name} lets go of a machine that is on"
         return ""
     if kind == names.JOB_TYPE_STARTUP:
@@ -157,6 +182,11 @@ def about_fact(state, fact):
             if done and _age(state, job) < settle and "nodes" not in state.frozen:
                 return f"Job {name} is released though Job {job.name} has just switched the machine off"
     return ""
+
+
+def _blind(state):
+    """Nobody can know: the machine never joined, and a script said that it switched it off and did not."""
+    return state.lied and state.find("CoreNode", NODE) is None
 
 
 def _age(state, job):
@@ -246,7 +276,7 @@ def _restless(state):
         return ""
     if any(claim.committed for claim in claims):
         return "an ended claim never lets go of its machine"
-    if state.power and not (state.meddled and "kubelet" in state.frozen):
+    if state.power and not (state.meddled and "kubelet" in state.frozen) and not _blind(state):
         return "a machine that nobody wants stays on, and nothing says so"
     slot = state.find("Node", SLOT).model
     if names.ANNOTATION_LOCK in slot.metadata.annotations:

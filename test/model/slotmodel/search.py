@@ -8,6 +8,7 @@ so many deviations, at every point of every run.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -51,12 +52,14 @@ class Result:
     def report(self):
         """For people."""
         speed = self.transitions / self.seconds if self.seconds else 0
-        lines = [
-            f"{self.states} states, {self.transitions} transitions, {self.passes} passes of the product, "
-            f"{self.seconds:.1f} s ({speed:.0f}/s), {'complete' if self.complete else 'cut off'}"
-        ]
+        ended = "complete" if self.complete else "cut off"
+        counted = f"{self.states} states, {self.transitions} transitions, {self.passes} passes of the product"
+        lines = [f"{counted}, {self.seconds:.1f} s ({speed:.0f}/s), {ended}"]
         if self.rule:
-            lines += [f"BROKEN: {self.rule}", *(f"  {index:3} {label}" for index, label in enumerate(self.counterexample))]
+            lines += [
+                f"BROKEN: {self.rule}",
+                *(f"  {index:3} {label}" for index, label in enumerate(self.counterexample)),
+            ]
         return "\n".join(lines + [f"surprise: {text}" for text in self.surprises])
 
 
@@ -82,7 +85,14 @@ class Search:
         self._trail.append((len(self._stage.calls), broken, excusable, fact, dict(objects)))
 
     def _outcome(self, state, which, suspended=None):
-        key = (which, state.objects, state.generation, state.memory, suspended, state.suspended and state.suspended.uids())
+        key = (
+            which,
+            state.objects,
+            state.generation,
+            state.memory,
+            suspended,
+            state.suspended and state.suspended.uids(),
+        )
         found = self._outcomes.get(key)
         if found is None:
             found = self._outcomes[key] = self._perform(state, which, suspended)
@@ -118,7 +128,9 @@ class Search:
         for index, call in enumerate(calls):
             if index >= start:
                 if call.effect is not None or wrote:
-                    cuts.append((index, tuple(current[key] for key in sorted(current)), asked and call.effect is not None))
+                    cuts.append(
+                        (index, tuple(current[key] for key in sorted(current)), asked and call.effect is not None)
+                    )
                 wrote = call.effect is not None
                 if call.effect is not None:
                     before, after = call.effect
@@ -142,14 +154,14 @@ class Search:
             if broken:
                 if not (excusable and armed and index == first):
                     raise world.Broken(broken, label)
-                called_back = "" if excusable == "heals" else fact[2]
+                called_back = "" if excusable == "heals" else fact.name
             if fact is not None:
                 before = state._replace(objects=tuple(objects[key] for key in sorted(objects)), asked=asked)
-                broken = rules.about_fact(before, fact)
-                if broken:
-                    raise world.Broken(broken, label)
-                if fact[0] == "released" and fact[1] == "startup":
-                    asked |= {fact[3]}
+                wrong = rules.about_fact(before, fact)
+                if wrong:
+                    raise world.Broken(wrong, label)
+                if fact.what == "released" and fact.kind == "startup":
+                    asked |= {fact.owner}
         if called_back and upto > len(outcome.calls):
             left = next((entry for entry in outcome.objects if entry.kind == "Job" and entry.name == called_back), None)
             if left is not None:
@@ -196,7 +208,7 @@ class Search:
                 yield f"{label} the thread pauses", here._replace(suspended=stopped)
 
     def _suspended(self, state, which, outcome, index, armed, before=None):
-        past = tuple((self._answer(call.answer), 0) for call in outcome.calls[:index])
+        past = tuple((((call.kind, call.name), self._answer(call.answer)), 0) for call in outcome.calls[:index])
         if before is not None:
             past = before.past + past[len(before.past) :]
         return Suspended(
@@ -241,9 +253,9 @@ class Search:
 
     def _due(self, state):
         """The one step that happens if nobody and nothing interferes."""
-        if state.suspended is not None and state.suspended.generation < state.generation:
-            if state.suspended.age >= LIMIT_SUSPENDED:
-                return "the paused process is gone", state._replace(suspended=None).canonical()
+        stopped = state.suspended
+        if stopped is not None and stopped.generation < state.generation and stopped.age >= LIMIT_SUSPENDED:
+            return "the paused process is gone", state._replace(suspended=None).canonical()
         found = world.due(state)
         if found is not None:
             return found[0], found[1].canonical()
@@ -279,9 +291,7 @@ class Search:
                     found = self._whole(state, which)
                     if found is not None:
                         yield found[0], found[1]._replace(faults=state.faults - 1)
-            lost = state._replace(
-                generation=state.generation + 1, monitoring=False, memory=(), faults=state.faults - 1
-            )
+            lost = state._replace(generation=state.generation + 1, monitoring=False, memory=(), faults=state.faults - 1)
             yield "the process dies", lost
             if state.rival is None:
                 yield "another leads, and the process goes on", lost._replace(rival=state.generation, rival_age=0)
@@ -295,6 +305,7 @@ class Search:
         begun = time.process_time()
         result = self._result
         look_at = 500
+        gc.disable()  # states are kept on purpose, and the collector would look through all of them again and again
         parents = {state: (None, label) for label, state in starts}
         queue = deque(parents)
         due = {}
@@ -305,9 +316,9 @@ class Search:
                     break
                 state = queue.popleft()
                 try:
-                    for number, (label, after) in enumerate(self._steps(state)):
+                    for number, (label, step) in enumerate(self._steps(state)):
                         result.transitions += 1
-                        after = after.canonical()
+                        after = step.canonical()
                         if number == 0:
                             due[state] = (label, after)
                         if after not in parents:
@@ -322,6 +333,7 @@ class Search:
                         return result
             self._check_ends(parents, due)
         finally:
+            gc.enable()
             result.states = len(parents)
             result.seconds = time.process_time() - begun
             result.surprises = sorted(self._product.surprises)

@@ -28,7 +28,7 @@ SLOT = "s"
 NODE = "n"
 
 
-class Cut(BaseException):  # noqa: N818 - not an error: the process stopped here
+class Cut(BaseException):
     """Ends a pass in its middle. Nothing of the product may catch it."""
 
 
@@ -101,7 +101,9 @@ class Stage:
     def call(self, verb, kind, name, act):
         index = len(self.calls)
         if index < len(self.past):
-            answer, self.age = self.past[index]
+            (asked, answer), self.age = self.past[index]
+            if asked != (kind, name):
+                raise AssertionError(f"the pass is not the same as before: {asked} became {(kind, name)}")
             self.calls.append(Call(verb, kind, name, None, answer))
             if isinstance(answer, Exception):
                 raise answer
@@ -263,9 +265,7 @@ class StageClient:
         return self.create_json(type(obj), obj.to_json(), obj.namespace)
 
     def _uid(self, name):
-        return next(
-            uid for uid in (f"{name}~{n}" for n in range(99)) if uid not in self._stage.taken_uids
-        )
+        return next(uid for uid in (f"{name}~{n}" for n in range(99)) if uid not in self._stage.taken_uids)
 
     def patch(self, kind, name, namespace, patch, *, subresource=None):
         def act():
@@ -283,7 +283,9 @@ class StageClient:
         body = {"status": status}
         if resource_version is not None:
             body["metadata"] = {"resourceVersion": resource_version}
-        return self.patch(type(current), current.name, current.metadata.namespace, MergePatch(body), subresource="status")
+        return self.patch(
+            type(current), current.name, current.metadata.namespace, MergePatch(body), subresource="status"
+        )
 
     def _replace(self, before, body):
         after = store(before.kind, body)
@@ -323,7 +325,8 @@ class StageClient:
 
 
 _LEASE = store(
-    "Lease", {"metadata": {"name": NODE, "namespace": names.NODE_LEASE_NAMESPACE, "uid": "lease", "resourceVersion": "1"}}
+    "Lease",
+    {"metadata": {"name": NODE, "namespace": names.NODE_LEASE_NAMESPACE, "uid": "lease", "resourceVersion": "1"}},
 )
 
 
@@ -369,7 +372,9 @@ def orjson_copy(body):
 
 def _summary(patch):
     if isinstance(patch, JsonPatch):
-        return "/".join(sorted({op["path"].rpartition("/")[2].rpartition("~1")[2] for op in patch.body if op["op"] != "test"}))
+        return "/".join(
+            sorted({op["path"].rpartition("/")[2].rpartition("~1")[2] for op in patch.body if op["op"] != "test"})
+        )
     parts = []
     for field, value in patch.body.items():
         if field == "metadata":

@@ -22,7 +22,7 @@ class Suspended(NamedTuple):
     Attributes:
         which: the pass.
         view: what its caches showed.
-        past: (answer, age in ticks) of each API call that it made.
+        past: ((kind, name), answer), and age in ticks, of each API call that it made.
         age: ticks since it began.
         memory: what its process knew of the kubelet when it began.
         generation: lease transitions of its process.
@@ -39,14 +39,14 @@ class Suspended(NamedTuple):
 
     def older(self):
         return self._replace(
-            view=tuple(entry.older for entry in self.view),
-            past=tuple((_older(answer), age + 1) for answer, age in self.past),
+            view=tuple(entry.shifted for entry in self.view),
+            past=tuple(((asked, _older(answer)), age + 1) for (asked, answer), age in self.past),
             age=self.age + 1,
         )
 
     def uids(self):
         found = {entry.uid for entry in self.view}
-        for answer, _ in self.past:
+        for (_, answer), _ in self.past:
             if isinstance(answer, Stored):
                 found.add(answer.uid)
             elif isinstance(answer, tuple):
@@ -56,9 +56,9 @@ class Suspended(NamedTuple):
 
 def _older(answer):
     if isinstance(answer, Stored):
-        return answer.older
+        return answer.shifted
     if isinstance(answer, tuple):
-        return tuple(entry.older for entry in answer)
+        return tuple(entry.shifted for entry in answer)
     return answer
 
 
@@ -103,6 +103,7 @@ class State(NamedTuple):
         asked: claims whose power-on was released already.
         made: claims that exist or existed.
         meddled: somebody switched the machine by hand.
+        lied: a shutdown script reported success and did nothing.
         intents: how many more times people change their minds.
         faults: how many more things go wrong.
     """
@@ -120,6 +121,7 @@ class State(NamedTuple):
     asked: frozenset = frozenset()
     made: frozenset = frozenset()
     meddled: bool = False
+    lied: bool = False
     intents: int = 0
     faults: int = 0
 
@@ -143,13 +145,12 @@ class State(NamedTuple):
         """With objects stored, or removed if given as (kind, name)."""
         world = {entry.key: entry for entry in self.objects}
         for change in changes:
-            if isinstance(change, Stored):
-                before = world.get(change.key)
-                if before is not None:
-                    if change.same_content(before):
-                        continue
-                    change = change.at_version(before.version + 1)
-                world[change.key] = change
-            else:
+            if not isinstance(change, Stored):
                 world.pop(change, None)
+                continue
+            before = world.get(change.key)
+            if before is None:
+                world[change.key] = change
+            elif not change.same_content(before):
+                world[change.key] = change.at_version(before.version + 1)
         return self._replace(objects=tuple(world[key] for key in sorted(world)))

@@ -21,7 +21,7 @@ from homelab_api.v2alpha1 import ClaimCondition, Group, Node, NodeClaim, NodeRec
 
 TICK = 10
 """Seconds of a step of time."""
-OLDEST = 12
+OLDEST = 16
 """Age in ticks beyond which an instant does not grow older: more than any number of the settings."""
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -73,6 +73,12 @@ class Stored:
         """The same object one tick later."""
         text = _INSTANT.sub(lambda found: _OLDER[found.group()], self.text)
         return self if text == self.text else store(self.kind, json.loads(text))
+
+    @cached_property
+    def shifted(self):
+        """As `older`, for a copy that somebody remembers: its instants keep their distances."""
+        text = _INSTANT.sub(lambda found: _OLDER[found.group()], self.text)
+        return self if text == self.text else _intern(self.kind, text)
 
     @cached_property
     def settled(self):

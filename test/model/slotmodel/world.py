@@ -119,7 +119,7 @@ def _is_ready(entry):
     return entry.body["status"]["conditions"][0]["status"] == "True"
 
 
-# --- what happens by itself --------------------------------------------------------------------------------------------
+# --- what happens by itself ------------------------------------------------------------------------------------------
 
 
 def due(state):
@@ -155,7 +155,9 @@ def _jobs(state):
             return f"Job {job.name} starts a pod", state.put(after, _pod(job))
         if pod is not None and "result" in pod.body:
             status = {**job.body["status"], **_ended(pod.body["result"])}
-            return f"Job {job.name} ends: {pod.body['result']}", state.put(store("Job", {**job.body, "status": status}), pod.key)
+            return f"Job {job.name} ends: {pod.body['result']}", state.put(
+                store("Job", {**job.body, "status": status}), pod.key
+            )
         if age_of(started) >= SETTINGS.job_timeout / TICK:
             status = {**job.body["status"], **_ended("DeadlineExceeded")}
             return f"Job {job.name} times out", state.put(
@@ -203,14 +205,14 @@ def run_script(state, pod, outcome):
     """The script of a pod runs to its end."""
     kind = pod.body["metadata"]["labels"][names.LABEL_JOB_TYPE]
     label = f"pod {pod.name} runs: {outcome}"
-    after = state.put(
-        store("Pod", {**pod.body, "result": "Failed" if outcome.endswith(("fails",)) else "Complete"})
-    )
+    after = state.put(store("Pod", {**pod.body, "result": "Failed" if outcome.endswith("fails") else "Complete"}))
     if outcome.startswith("works"):
         broken = rules.at_command(state, pod)
         if broken:
             raise Broken(broken, label)
         after = switch(after, on=kind == names.JOB_TYPE_STARTUP)
+    elif outcome == "lies" and kind == names.JOB_TYPE_SHUTDOWN:
+        after = after._replace(lied=True)
     return label, after
 
 
@@ -292,7 +294,7 @@ def _end_age(job):
     return -1
 
 
-# --- what people do ----------------------------------------------------------------------------------------------------
+# --- what people do --------------------------------------------------------------------------------------------------
 
 
 def intents(state):
@@ -332,7 +334,7 @@ def _deleted(state, found):
     return state.put(store("NodeClaim", {**found.body, "metadata": {**metadata, "deletionTimestamp": instant()}}))
 
 
-# --- what goes wrong -----------------------------------------------------------------------------------------------------
+# --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
 def faults(state):
