@@ -1,5 +1,6 @@
 """Requests that cannot be served: always a Status that a client can act on, never a traceback, never a hang."""
 
+import asyncio
 import http.client
 import json
 import logging
@@ -277,6 +278,27 @@ def test_any_patch_of_a_present_object_is_applied_or_refused_with_a_status(serve
 )
 def test_any_parameters_are_served_or_refused_with_a_status(server, quiet, query):
     assert sound(send(server, "GET", f"{CONFIG_MAPS}?{urllib.parse.urlencode(query)}"))
+
+
+def test_a_watch_ends_when_its_client_goes_away(server, quiet):
+    address = urllib.parse.urlsplit(server.url)
+    before = server.run(lambda: server.server.open_watches)
+    connections = []
+    for _ in range(20):
+        connection = socket.create_connection((address.hostname, address.port), timeout=10)
+        connection.sendall(b"GET /api/v1/nodes?watch=true HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        connections.append(connection)
+    assert server.run(lambda: server.server.open_watches) == before + 20
+    for connection in connections:
+        connection.close()
+
+    async def all_gone():
+        async with asyncio.timeout(20):
+            while server.server.open_watches > before:
+                await asyncio.sleep(0.01)
+
+    server.call(all_gone())
 
 
 def test_a_client_that_hangs_up_in_the_middle_of_a_request_disturbs_nobody(server, api, quiet):

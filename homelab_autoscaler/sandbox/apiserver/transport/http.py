@@ -36,7 +36,12 @@ class HttpServer:
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> str:
         """Listen on an address, over TLS if a context is given; port 0 takes a free one. Returns the URL."""
         server = web.Server(
-            self._serve, keepalive_timeout=_KEEPALIVE, access_log=None, max_line_size=65536, max_field_size=65536
+            self._serve,
+            keepalive_timeout=_KEEPALIVE,
+            handler_cancellation=True,
+            access_log=None,
+            max_line_size=65536,
+            max_field_size=65536,
         )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.5)
         await self._runner.setup()
