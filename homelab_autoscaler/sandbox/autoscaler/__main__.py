@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import structlog
 import typer
 
-from homelab_autoscaler.runtime.client import Client
+from homelab_autoscaler.runtime.client import Client, Transport
 from homelab_autoscaler.runtime.clock import SystemClock
 from homelab_autoscaler.runtime.config import ConfigError, load_config
 from homelab_autoscaler.runtime.stop import StopSignal
@@ -47,7 +47,9 @@ def play(
         ).scaled(speed)
         channel = config.channel()
         clock = SystemClock()
-        client = Client(load_config(kubeconfig), clock, field_manager="cluster-autoscaler")
+        server = load_config(kubeconfig)
+        transport = Transport(server, clock, user_agent="cluster-autoscaler")
+        client = Client(server, clock, transport=transport, field_manager="cluster-autoscaler")
     except (ValueError, ConfigError) as error:
         fail(str(error))
     stop = StopSignal()

@@ -23,6 +23,13 @@ _STARTUP_PREFIXES: Final = (
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
+_NOT_READY: Final = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/disk-pressure",
+        "node.kubernetes.io/network-unavailable",
+    }
+)
 _STATUS_PREFIX: Final = "status-taint.cluster-autoscaler.kubernetes.io/"
 _STRIPPED_PREFIXES: Final = (
     *_STARTUP_PREFIXES,
@@ -76,11 +83,15 @@ class GroupPicture:
 
 
 def is_ready(node: JsonObject, startup_taints: Iterable[str], gpu_label: str = "") -> bool:
-    """Whether the node counts as ready: its condition, no startup taint, and a GPU if it says that it has one."""
+    """Whether the node counts as ready: its condition, no startup taint, and a GPU if it says that it has one.
+
+    A node that is Ready but still carries one of the cluster's own not-ready taints is still starting: otherwise the
+    moment between the two would look like a machine on which nothing fits.
+    """
     if not objects.condition_is(node, "Ready"):
         return False
     keys = [str(taint.get("key")) for taint in objects.spec(node).get("taints") or []]
-    if any(key in startup_taints or key.startswith(_STARTUP_PREFIXES) for key in keys):
+    if any(key in _NOT_READY or key in startup_taints or key.startswith(_STARTUP_PREFIXES) for key in keys):
         return False
     if gpu_label and gpu_label in objects.labels(node):
         allocatable = objects.status(node).get("allocatable") or {}
