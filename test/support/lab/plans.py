@@ -33,6 +33,10 @@ class Outcome:
     ledger: list[str]
     writes: list[str] = field(default_factory=list, compare=False)
 
+    def summary(self) -> str:
+        """What is compared, for a failing test."""
+        return f"{self.slot} claims={self.claims} jobs={self.unfinished_jobs} node={self.node} ledger={self.ledger}"
+
 
 def run(world: World, workload: Workload, fault: Fault | None = None, at: int = 0) -> Outcome:
     """Tell the story to a manager that is broken at its write number `at` and, if it died of that, started again."""
@@ -106,7 +110,7 @@ def perturb(
             outcome = run(world, workload, fault, number)
         except AssertionError as error:
             return f"{place}: {error}"
-        return "" if outcome == clean else f"{place}:\n  clean   {clean}\n  faulted {outcome}"
+        return "" if outcome == clean else f"{place}:\n  clean   {clean.summary()}\n  faulted {outcome.summary()}"
 
     with ThreadPoolExecutor(at_once) as pool:
         return [line for line in pool.map(one, chosen) if line]
