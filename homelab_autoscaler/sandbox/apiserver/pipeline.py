@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _RBAC = "rbac.authorization.k8s.io"
+# Bounds of what an answer's headers say, so that clients with small header buffers can read it.
+_WARNING_LENGTH = 256
+_WARNINGS = 32
 _TRUE = {"true", "1", "t", "T", "TRUE", "True"}
 
 
@@ -86,7 +89,7 @@ class Pipeline:
             response = self._error(
                 failure(500, "InternalError", "Internal error occurred: unexpected error, see the server's log", {})
             )
-        for text in warnings:
+        for text in warnings[:_WARNINGS]:
             response.headers.append(("Warning", f"299 - {_quoted(text)}"))
         return response
 
@@ -370,4 +373,6 @@ def _plain_404() -> ApiResponse:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", " ").replace("\n", " ") + '"'
+    """A warning's text as a header may carry it; names of unknown fields can hold anything."""
+    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:_WARNING_LENGTH])
+    return '"' + shown.replace("\\", "\\\\").replace('"', '\\"') + '"'
