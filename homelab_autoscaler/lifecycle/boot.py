@@ -27,7 +27,10 @@ from homelab_autoscaler.phase import MachineState, Operation, state
 from homelab_autoscaler.runtime import MergePatch, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from homelab_api.core import Job
+    from homelab_api.v2alpha1 import Node
     from homelab_autoscaler.claim.recorder import ClaimRecorder
     from homelab_autoscaler.lifecycle.gate import ReadinessGate
     from homelab_autoscaler.lifecycle.job_spec import JobOptions
@@ -58,6 +61,7 @@ class Boot:
         recorder: EventRecorder,
         settings: Settings,
         options: JobOptions,
+        pool_nodes: Callable[[Node], Sequence[str]],
     ) -> None:
         self._client = client
         self._claims = claims
@@ -70,6 +74,7 @@ class Boot:
         self._events = recorder
         self._settings = settings
         self._options = options
+        self._pool_nodes = pool_nodes
 
     def begin(self, scope: SlotScope, claim: NodeClaim, adopting: Job | None = None) -> datetime | None:
         """Fire StartNode for the claim, or finish the StartNode that an earlier try began.
@@ -108,7 +113,13 @@ class Boot:
         self._clear_stale_node(scope)
         name = startup_job_name(claim.name, claim.uid)
         body = build_job(
-            name, names.JOB_TYPE_STARTUP, scope.slot, present, scope.slot.spec.startup_pod_spec, self._options
+            name,
+            names.JOB_TYPE_STARTUP,
+            scope.slot,
+            present,
+            scope.slot.spec.startup_pod_spec,
+            self._options,
+            self._pool_nodes(scope.slot),
         )
         try:
             job = self._jobs.ensure(body, claim.uid)
