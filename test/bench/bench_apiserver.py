@@ -140,7 +140,7 @@ class Load:
 def request(method: str, path: str, body: object = None) -> bytes:
     """One HTTP request as bytes."""
     data = b"" if body is None else orjson.dumps(body)
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: bench/1\r\nContent-Length: {len(data)}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: bench/1\r\nContent-Length: {len(data)}\r\n"
     return f"{head}Content-Type: application/json\r\n\r\n".encode() + data
 
 

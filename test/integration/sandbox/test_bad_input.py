@@ -1,9 +1,11 @@
 """Requests that cannot be served: always a Status that a client can act on, never a traceback, never a hang."""
 
+import asyncio
 import http.client
 import json
 import logging
 import socket
+import time
 import urllib.parse
 
 import pytest
@@ -279,11 +281,49 @@ def test_any_parameters_are_served_or_refused_with_a_status(server, quiet, query
     assert sound(send(server, "GET", f"{CONFIG_MAPS}?{urllib.parse.urlencode(query)}"))
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://page.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "page.example:80"},
+    ],
+)
+def test_a_web_page_in_a_browser_is_not_served(server, quiet, headers):
+    address = urllib.parse.urlsplit(server.url)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=20)
+    connection.request("POST", CONFIG_MAPS, json.dumps({"metadata": {"name": "csrf"}}), headers)
+    with connection.getresponse() as response:
+        assert response.status == 403
+    connection.close()
+    assert send(server, "GET", f"{CONFIG_MAPS}/csrf")[0] == 404
+
+
+def test_a_watch_ends_when_its_client_goes_away(server, quiet):
+    address = urllib.parse.urlsplit(server.url)
+    before = server.run(lambda: server.server.open_watches)
+    connections = []
+    for _ in range(20):
+        connection = socket.create_connection((address.hostname, address.port), timeout=10)
+        connection.sendall(b"GET /api/v1/nodes?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        connections.append(connection)
+    assert server.run(lambda: server.server.open_watches) == before + 20
+    for connection in connections:
+        connection.close()
+
+    deadline = time.monotonic() + 20
+    while server.run(lambda: server.server.open_watches) > before:
+        assert time.monotonic() < deadline, "watches of clients that have gone are still open"
+        server.call(asyncio.sleep(0.01))
+
+
 def test_a_client_that_hangs_up_in_the_middle_of_a_request_disturbs_nobody(server, api, quiet):
     address = urllib.parse.urlsplit(server.url)
     for text in (
-        b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
-        b"GET /api/v1/nodes?watch=true HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+        b"GET /api/v1/nodes?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"nonsense\r\n\r\n",
         b"",
     ):

@@ -207,14 +207,13 @@ class _View:
                     return self._left(change.previous, change.revision)
         if self._form == "Table":
             return self._encode(kind, self._plane.load(self._resource, stored))
+        if self._plain:
+            # Cheap enough to be put together for each watcher, and not worth keeping as long as the log.
+            return b'{"type":"' + kind.encode() + b'","object":' + stored.raw + b"}\n"
         key = (kind, *self._cache_key)
         line = change.lines.get(key)
         if line is None:
-            if self._plain:
-                line = b'{"type":"' + kind.encode() + b'","object":' + stored.raw + b"}\n"
-            else:
-                line = self._encode(kind, self._plane.load(self._resource, stored))
-            change.lines[key] = line
+            line = change.lines[key] = self._encode(kind, self._plane.load(self._resource, stored))
         return line
 
     def _left(self, previous: Stored, version: int) -> bytes:
