@@ -74,6 +74,7 @@ class Search:
         self._errors = {}
         self._trail = []
         self._rested = set()
+        self._met = {}
         self._max_states = max_states
         self._max_seconds = max_seconds
         self._result = Result()
@@ -306,7 +307,7 @@ class Search:
         result = self._result
         look_at = 500
         gc.disable()  # states are kept on purpose, and the collector would look through all of them again and again
-        parents = {state: (None, label) for label, state in starts}
+        parents = {self._with_most_left(state): (None, label) for label, state in starts}
         queue = deque(parents)
         due = {}
         try:
@@ -318,7 +319,7 @@ class Search:
                 try:
                     for number, (label, step) in enumerate(self._steps(state)):
                         result.transitions += 1
-                        after = step.canonical()
+                        after = self._with_most_left(step.canonical())
                         if number == 0:
                             due[state] = (label, after)
                         if after not in parents:
@@ -338,6 +339,15 @@ class Search:
             result.seconds = time.process_time() - begun
             result.surprises = sorted(self._product.surprises)
         return result
+
+    def _with_most_left(self, state):
+        """The state itself, or the same one met before with budgets at least as large: it can do all that this can."""
+        met = self._met.setdefault(state._replace(intents=0, faults=0), [])
+        for other in met:
+            if other.intents >= state.intents and other.faults >= state.faults:
+                return other
+        met.append(state)
+        return state
 
     def _check_ends(self, parents, due):
         """Every run of due steps comes to rest, and rests where it may; True if one does not."""

@@ -160,9 +160,8 @@ def _jobs(state):
             )
         if age_of(started) >= SETTINGS.job_timeout / TICK:
             status = {**job.body["status"], **_ended("DeadlineExceeded")}
-            return f"Job {job.name} times out", state.put(
-                store("Job", {**job.body, "status": status}), *([pod.key] if pod else [])
-            )
+            changes = [store("Job", {**job.body, "status": status}), *([_terminating(pod)] if pod else [])]
+            return f"Job {job.name} times out", state.put(*changes)
         if pod is None:
             status = {**job.body["status"], **_ended("Failed")}
             return f"Job {job.name} lost its pod", state.put(store("Job", {**job.body, "status": status}))
@@ -185,6 +184,11 @@ def _pod(job):
             "owner": rules.owner_uid(job.model),
         },
     )
+
+
+def _terminating(pod):
+    metadata = {**pod.body["metadata"], "deletionTimestamp": instant()}
+    return store("Pod", {**pod.body, "metadata": metadata})
 
 
 def _ended(result):
