@@ -23,9 +23,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "operators"))
 
-from homelab_api.meta import KubeObject, ResourceInfo  # noqa: E402
 from widget import CRD, Widget  # noqa: E402
 
+from homelab_api.meta import KubeObject, ResourceInfo  # noqa: E402
 from homelab_autoscaler.runtime import AlreadyExistsError, ApiError, Client, SystemClock, load_config  # noqa: E402
 from homelab_autoscaler.runtime.cache import ApiListWatch  # noqa: E402
 from homelab_autoscaler.runtime.client import Transport  # noqa: E402

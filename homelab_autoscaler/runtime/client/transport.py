@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import urllib3
 
+from homelab_autoscaler.runtime.client.exchange import exchange
 from homelab_autoscaler.runtime.errors import StallError, TransportError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _NOT_SENT = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole HTTP reply."""
+    """A whole HTTP reply; header names are lower-case."""
 
     status: int
     headers: Mapping[str, str]
@@ -66,10 +66,15 @@ class Transport:
         self._clock = clock
         self._limiter = limiter
         self._pool: HTTPConnectionPool = config.make_pool(pool_size)
-        self._base = {"Accept": "application/json", "User-Agent": user_agent}
+        parsed = urllib3.util.parse_url(config.host)
+        self._base = {
+            "Host": parsed.netloc or "",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": user_agent,
+        }
         self._observer = observer
-        prefix = urllib3.util.parse_url(config.host).path or ""
-        self._prefix = prefix.rstrip("/")
+        self._prefix = (parsed.path or "").rstrip("/")
 
     def request(
         self,
@@ -85,8 +90,12 @@ class Transport:
         Raises:
             TransportError: there was no reply within `timeout` seconds.
         """
-        response = self._open(method, target, body, content_type, timeout, preload=True)
-        return Reply(response.status, response.headers, response.data)
+        self._throttle()
+        started = self._exchange if self._pool.proxy is None else self._through_proxy
+        reply = started(method, target, body, content_type, timeout)
+        if self._observer is not None:
+            self._observer(method, reply.status)
+        return reply
 
     def stream(self, target: str, *, inactivity: float) -> Stream | Reply:
         """GET that stays open; a reply of 400 or more is returned whole.
@@ -98,10 +107,13 @@ class Transport:
         Raises:
             TransportError: the connection could not be made.
         """
+        self._throttle()
         response = self._open("GET", target, None, "application/json", inactivity, preload=False)
+        if self._observer is not None:
+            self._observer("GET", response.status)
         if response.status >= 400:
             try:
-                return Reply(response.status, response.headers, response.data)
+                return Reply(response.status, {k.lower(): v for k, v in response.headers.items()}, response.data)
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 raise TransportError(f"GET {target}: {error}") from error
         return Stream(response, target)
@@ -110,39 +122,74 @@ class Transport:
         """Drop idle connections. Requests under way are not cut."""
         self._pool.close()
 
+    def _exchange(self, method: str, target: str, body: bytes | None, content_type: str, timeout: float) -> Reply:
+        """On a connection of the pool, without the pool's own, general and slower, request."""
+        path = self._prefix + target
+        lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in self._headers(body, content_type).items())]
+        if body is not None or method != "GET":
+            lines.append(f"Content-Length: {len(body or b'')}")
+        request = "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+        connection: Any = None
+        sent = False
+        keep = False
+        try:
+            connection = self._pool._get_conn()  # noqa: SLF001 - stable for a decade; the public call costs a tenth of a CPU
+            if connection.sock is None:
+                connection.timeout = min(CONNECT_TIMEOUT, timeout)
+                connection.connect()
+            connection.sock.settimeout(timeout)
+            sent = True
+            status, headers, content, keep = exchange(connection.sock, request)
+            return Reply(status, headers, content)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise self._unanswered(method, target, error, sent=sent) from error
+        finally:
+            if connection is not None:
+                if not keep:
+                    connection.close()
+                self._pool._put_conn(connection)  # noqa: SLF001 - see above
+
+    def _through_proxy(self, method: str, target: str, body: bytes | None, content_type: str, timeout: float) -> Reply:
+        response = self._open(method, target, body, content_type, timeout, preload=True)
+        return Reply(response.status, {k.lower(): v for k, v in response.headers.items()}, response.data)
+
     def _open(
         self, method: str, target: str, body: bytes | None, content_type: str, timeout: float, *, preload: bool
     ) -> Any:
-        if self._limiter is not None:
-            delay = self._limiter.reserve()
-            if delay > 0:
-                self._clock.sleep(delay)
-        headers = dict(self._base)
-        if body is not None:
-            headers["Content-Type"] = content_type
-        authorization = self._authorization()
-        if authorization:
-            headers["Authorization"] = authorization
         try:
-            response = self._pool.urlopen(
+            return self._pool.urlopen(
                 method,
                 self._prefix + target,
                 body=body,
-                headers=headers,
+                headers=self._headers(body, content_type),
                 retries=False,
                 redirect=False,
                 assert_same_host=False,
                 timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), read=timeout),
                 preload_content=preload,
             )
-        except (urllib3.exceptions.HTTPError, OSError, ssl.SSLError) as error:
-            if self._observer is not None:
-                self._observer(method, 0)
-            sent = not isinstance(error, _NOT_SENT)
-            raise TransportError(f"{method} {self.host}{target}: {error}", sent=sent) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unanswered(method, target, error, sent=not isinstance(error, _NOT_SENT)) from error
+
+    def _headers(self, body: bytes | None, content_type: str) -> dict[str, str]:
+        headers = dict(self._base)
+        if body is not None:
+            headers["Content-Type"] = content_type
+        authorization = self._authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        return headers
+
+    def _throttle(self) -> None:
+        if self._limiter is not None:
+            delay = self._limiter.reserve()
+            if delay > 0:
+                self._clock.sleep(delay)
+
+    def _unanswered(self, method: str, target: str, error: Exception, *, sent: bool) -> TransportError:
         if self._observer is not None:
-            self._observer(method, response.status)
-        return response
+            self._observer(method, 0)
+        return TransportError(f"{method} {self.host}{target}: {str(error) or type(error).__name__}", sent=sent)
 
 
 class Stream:

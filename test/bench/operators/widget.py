@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
 
 
@@ -10,8 +12,8 @@ class Widget(KubeObject):
 
     resource: ClassVar[ResourceInfo] = ResourceInfo("bench.example", "v1", "Widget", "widgets")
 
-    spec: JsonObject = {}
-    status: JsonObject = {}
+    spec: JsonObject = Field(default_factory=dict)
+    status: JsonObject = Field(default_factory=dict)
 
 
 CRD = {
