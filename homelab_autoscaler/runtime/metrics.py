@@ -6,7 +6,15 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from homelab_autoscaler.runtime.queue.metrics import QueueMetrics
@@ -92,6 +100,9 @@ class Metrics:
             "certwatcher_read_certificate_errors_total", "Certificates that could not be read", (), r
         )
         self.events_dropped = _counter("event_recorder_dropped_total", "Events not written, by cause", ("cause",), r)
+        ProcessCollector(registry=r)
+        PlatformCollector(registry=r)
+        GCCollector(registry=r)
         self._live = _LiveCollector()
         r.register(self._live)
 
