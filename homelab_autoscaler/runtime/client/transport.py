@@ -44,8 +44,30 @@ class Reply:
     body: bytes
 
 
-Observer = Callable[[str, int], None]
-"""Told (method, status) of each reply; status 0 when there was none."""
+@dataclass(frozen=True, slots=True)
+class RequestSeen:
+    """One attempt of a request, as told to an observer.
+
+    Attributes:
+        method: GET, POST…
+        status: of the reply; 0 when there was none.
+        seconds: until the whole reply (of a stream: until its head) was there.
+        sent: bytes of the body.
+        received: bytes of the reply's body, 0 for a stream.
+        throttled: seconds that the client's own limit held it back.
+        attempt: 1, or more for a repetition.
+    """
+
+    method: str
+    status: int
+    seconds: float
+    sent: int
+    received: int
+    throttled: float
+    attempt: int
+
+
+Observer = Callable[[RequestSeen], None]
 
 
 class Transport:
@@ -84,17 +106,23 @@ class Transport:
         body: bytes | None = None,
         content_type: str = "application/json",
         timeout: float = DEFAULT_TIMEOUT,
+        attempt: int = 1,
     ) -> Reply:
-        """One request, one reply of any status.
+        """One request, one reply of any status. `attempt` is told to the observer.
 
         Raises:
             TransportError: there was no reply within `timeout` seconds.
         """
-        self._throttle()
-        started = self._exchange if self._pool.proxy is None else self._through_proxy
-        reply = started(method, target, body, content_type, timeout)
-        if self._observer is not None:
-            self._observer(method, reply.status)
+        throttled = self._throttle()
+        send = self._exchange if self._pool.proxy is None else self._through_proxy
+        started = self._clock.monotonic()
+        sent = len(body) if body else 0
+        try:
+            reply = send(method, target, body, content_type, timeout)
+        except TransportError:
+            self._tell(method, 0, started, sent, 0, throttled, attempt)
+            raise
+        self._tell(method, reply.status, started, sent, len(reply.body), throttled, attempt)
         return reply
 
     def stream(self, target: str, *, inactivity: float) -> Stream | Reply:
@@ -107,10 +135,14 @@ class Transport:
         Raises:
             TransportError: the connection could not be made.
         """
-        self._throttle()
-        response = self._open("GET", target, None, "application/json", inactivity, preload=False)
-        if self._observer is not None:
-            self._observer("GET", response.status)
+        throttled = self._throttle()
+        started = self._clock.monotonic()
+        try:
+            response = self._open("GET", target, None, "application/json", inactivity, preload=False)
+        except TransportError:
+            self._tell("GET", 0, started, 0, 0, throttled, 1)
+            raise
+        self._tell("GET", response.status, started, 0, 0, throttled, 1)
         if response.status >= 400:
             try:
                 return Reply(response.status, {k.lower(): v for k, v in response.headers.items()}, response.data)
@@ -180,15 +212,20 @@ class Transport:
             headers["Authorization"] = authorization
         return headers
 
-    def _throttle(self) -> None:
-        if self._limiter is not None:
-            delay = self._limiter.reserve()
-            if delay > 0:
-                self._clock.sleep(delay)
+    def _throttle(self) -> float:
+        delay = 0.0 if self._limiter is None else self._limiter.reserve()
+        if delay > 0:
+            self._clock.sleep(delay)
+        return delay
+
+    def _tell(  # noqa: PLR0917 - the fields of one observation
+        self, method: str, status: int, started: float, sent: int, received: int, throttled: float, attempt: int
+    ) -> None:
+        if self._observer is not None:
+            seconds = self._clock.monotonic() - started
+            self._observer(RequestSeen(method, status, seconds, sent, received, throttled, attempt))
 
     def _unanswered(self, method: str, target: str, error: Exception, *, sent: bool) -> TransportError:
-        if self._observer is not None:
-            self._observer(method, 0)
         return TransportError(f"{method} {self.host}{target}: {str(error) or type(error).__name__}", sent=sent)
 
 
