@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         "--attach",
         type=Path,
         metavar="KUBECONFIG",
-        help="run no API server: machines, host node and scheduler for that cluster; add --no-controllers if it has some",
+        help="run no API server: machines, host node, scheduler for that cluster; add --no-controllers if it has some",
     )
     found.add_argument("--rbac", action="store_true", help="evaluate roles for tokens and impersonated users")
     found.add_argument("--token-file", type=Path, metavar="FILE", help='static tokens: token,user,uid,"group1,group2"')
