@@ -92,9 +92,18 @@ class ClaimRecorder:
         """Merge conditions; no write when nothing changes."""
         return self._write(claim, {}, changes)
 
-    def committed(self, claim: NodeClaim, message: str) -> NodeClaim:
-        """Record that the machine is committed; the instant is `startedAt`, unless the boot has set it already."""
-        fields = {} if claim.status.started_at else {"startedAt": format_time(self._clock.now())}
+    def committed(self, claim: NodeClaim, message: str, *, power_requested: bool) -> NodeClaim:
+        """Record that the machine is committed; the instant is `startedAt`, unless the boot has set it already.
+
+        Args:
+            claim: as it was read.
+            message: how it came to be committed.
+            power_requested: a startup Job was released for it; that happens once per claim.
+        """
+        now = format_time(self._clock.now())
+        fields: JsonObject = {} if claim.status.started_at else {"startedAt": now}
+        if power_requested and claim.status.power_requested_at is None:
+            fields["powerRequestedAt"] = now
         return self._write(
             claim, fields, [condition(ClaimCondition.MACHINE_COMMITTED, True, "PowerRequested", message)]
         )

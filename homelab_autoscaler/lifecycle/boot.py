@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from homelab_api import names
 from homelab_api.meta import format_duration
-from homelab_api.v2alpha1 import Call, ClaimCondition, ClaimPhase, NodeClaim, PowerState, Reason
+from homelab_api.v2alpha1 import Call, ClaimPhase, NodeClaim, PowerState, Reason
 from homelab_autoscaler.claim.debt import job_type, owned_by
 from homelab_autoscaler.lifecycle import events
 from homelab_autoscaler.lifecycle.gate import GateStart
@@ -137,7 +137,7 @@ class Boot:
             )
         if job.suspended and not self._released(scope, job, claim.uid):
             return None
-        self._claims.committed(present, _asked(name, scope.slot.name))
+        self._claims.committed(present, _asked(name, scope.slot.name), power_requested=True)
         return None
 
     def _released(self, scope: SlotScope, job: Job, claim_uid: str) -> bool:
@@ -182,8 +182,8 @@ class Boot:
         if group is None:
             return scope.now + timedelta(seconds=self._settings.monitor_poll)
         job = next((job for job in scope.jobs if owned_by(job, claim.uid) and _is_startup(job)), None)
-        if job is not None and not job.suspended and claim.condition(ClaimCondition.MACHINE_COMMITTED) is None:
-            claim = self._claims.committed(claim, _asked(job.name, scope.slot.name))
+        if job is not None and not job.suspended and claim.status.power_requested_at is None:
+            claim = self._claims.committed(claim, _asked(job.name, scope.slot.name), power_requested=True)
         if job is not None and not job.finished:
             return self._await_job(scope, claim, job)
         if job is not None and job.failed:
@@ -250,7 +250,8 @@ class Boot:
         self._locks.acquire(scope.slot, LockKind.SCALE_UP)
         present = self._client.get(NodeClaim, claim.name, claim.namespace)
         if present.uid == claim.uid and present.wants_machine:
-            self._claims.committed(self._finalize(present), f"machine {scope.slot.name} was on already")
+            text = f"machine {scope.slot.name} was on already"
+            self._claims.committed(self._finalize(present), text, power_requested=False)
         return scope.now
 
 

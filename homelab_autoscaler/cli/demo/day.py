@@ -235,6 +235,10 @@ class Day:
                 f"--kubeconfig={place.kubeconfig}",
                 f"--cloud-config={self._cloud_config(secret)}",
                 f"--speed={self._options.time_factor:g}",
+                # By flags and not by the Group: options of a group make current autoscalers take machines that are
+                # just starting for unready ones, and ask for one more.
+                "--scale-down-unneeded-time=1m",
+                "--scale-down-delay-after-add=5m",
             ],
             module="homelab_autoscaler.sandbox.autoscaler",
         )
