@@ -113,7 +113,10 @@ def _build(flags: ManagerFlags, options: ManagerOptions, settings: Settings, poo
         manager, settings, AssemblyOptions(namespace=pools, jobs=jobs, own_node=flags.own_node, workers=flags.workers)
     )
     if flags.ports.grpc:
-        manager.add(_provider(flags.ports, manager, settings, pools, own))
+        provider = _provider(flags.ports, manager, settings, pools, own)
+        # This pod may still be labelled as the leader that it was before it crashed; it is none yet.
+        provider.label.clear()
+        manager.add(provider)
     return manager
 
 
