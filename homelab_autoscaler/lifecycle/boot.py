@@ -239,7 +239,7 @@ class Boot:
             group = scope.group
             assert group is not None
             return self._gate.step(scope, claim, group, GateStart(claim.status.started_at, judge_registration=False))
-        if scope.unfinished():
+        if scope.unfinished() or self._jobs.stop_strays(scope.slot):
             return scope.now + timedelta(seconds=self._settings.monitor_poll)
         if claim.spec.call is not Call.ADOPT:
             ends = [end for job in scope.jobs if (end := ended_at(job))]

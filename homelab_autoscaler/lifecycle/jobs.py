@@ -75,20 +75,26 @@ class Jobs:
             return
 
     def stop_strays(self, slot: Node) -> bool:
-        """See off what is left of ended startup and reclaim Jobs: pods whose script may still be running.
+        """See off what is left of ended lifecycle Jobs: pods whose script may still be running.
+
+        A pod of a Job that is unfinished at the API server is nobody's stray, whatever a cache says.
 
         Returns:
             True while there are any; then no other operation of the slot may start.
         """
-        selector = (
-            f"{names.LABEL_NODE}={label_value(slot.name, slot.uid)},"
-            f"{names.LABEL_JOB_TYPE} in ({names.JOB_TYPE_STARTUP},{names.JOB_TYPE_RECLAIM})"
-        )
+        of_slot = f"{names.LABEL_NODE}={label_value(slot.name, slot.uid)}"
+        kinds = f"{names.JOB_TYPE_STARTUP},{names.JOB_TYPE_SHUTDOWN},{names.JOB_TYPE_RECLAIM}"
+        selector = f"{of_slot},{names.LABEL_JOB_TYPE} in ({kinds})"
         pods = self._client.list(Pod, slot.namespace, label_selector=selector).items
         running = [pod for pod in pods if pod.status.phase not in {"Succeeded", "Failed"}]
-        for pod in running:
+        if not running:
+            return False
+        jobs = self._client.list(Job, slot.namespace, label_selector=of_slot).items
+        at_work = {job.uid for job in jobs if not job.finished and not job.marked}
+        strays = [pod for pod in running if not any(_made_by(pod, uid) for uid in at_work)]
+        for pod in strays:
             self._stop(pod)
-        return bool(running)
+        return bool(strays)
 
     def _stop(self, pod: Pod) -> None:
         since = pod.metadata.deletion_timestamp
@@ -99,3 +105,9 @@ class Jobs:
             self._client.delete(Pod, pod.name, pod.namespace, uid=pod.uid, grace_period=0 if forced else 1)
         except (NotFoundError, ConflictError):
             return
+
+
+def _made_by(pod: Pod, uid: str) -> bool:
+    """Whether the Job with this uid made the pod."""
+    owner = pod.metadata.controller_owner()
+    return owner is not None and owner.uid == uid

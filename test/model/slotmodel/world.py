@@ -178,6 +178,7 @@ def _pod(job):
                 "uid": f"{job.uid}-pod",
                 "resourceVersion": "1",
                 "labels": job.body["metadata"]["labels"],
+                "ownerReferences": [job.model.owner_reference(controller=True).to_json()],
             },
             "status": {"phase": "Running"},
             "job": job.uid,
