@@ -30,7 +30,9 @@ def main() -> int:
         tokens.write_text(f'{TOKEN},administrator,1,"system:masters"\n')
         kubeconfig = directory / "kubeconfig"
         flags = ["--rbac", f"--token-file={tokens}", f"--kubeconfig={kubeconfig}", "--no-scheduler", "--no-host-node"]
-        server = subprocess.Popen([sys.executable, "-m", "homelab_autoscaler.sandbox", *flags], stdout=subprocess.DEVNULL)
+        server = subprocess.Popen(
+            [sys.executable, "-m", "homelab_autoscaler.sandbox", *flags], stdout=subprocess.DEVNULL
+        )
         try:
             return run(battery, address(server, kubeconfig), sys.argv[2:])
         finally:

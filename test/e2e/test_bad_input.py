@@ -129,8 +129,8 @@ def test_a_startup_that_goes_wrong_fails_its_claim_and_is_reversed(stand, declar
         return digest.get("reason") == reason
 
     wait_until(the_digest_names_the_reason)
-    failed = [event for event in events_of(stand, stand.get("slot", name)["status"]["lastClaim"]["name"])]
-    assert "ClaimFailed" in {event["reason"] for event in failed}
+    ended = stand.get("slot", name)["status"]["lastClaim"]["name"]
+    assert "ClaimFailed" in {event["reason"] for event in events_of(stand, ended)}
     stand.until_phase(name, "off")
     for claim in stand.get("nodeclaims"):
         if claim["spec"]["slotRef"]["name"] == name:
