@@ -41,7 +41,14 @@ class ClaimRecorder:
         return seeded
 
     def move(
-        self, claim: NodeClaim, to: ClaimPhase, reason: Reason, message: str = "", **fields: str | int | bool | None
+        self,
+        claim: NodeClaim,
+        to: ClaimPhase,
+        reason: Reason,
+        message: str = "",
+        *,
+        conditions: Iterable[Condition] = (),
+        **fields: str | int | bool | None,
     ) -> NodeClaim:
         """Move the claim to a phase; a claim that is there for this reason already is returned as it is.
 
@@ -50,6 +57,7 @@ class ClaimRecorder:
             to: the phase.
             reason: why; must be legal for the move.
             message: a sentence for people.
+            conditions: further conditions for the same write.
             **fields: further status fields in wire names, written in the same patch.
 
         Raises:
@@ -68,7 +76,7 @@ class ClaimRecorder:
         if to.terminal:
             status["finishedAt"] = format_time(now)
         ready = condition(ClaimCondition.READY, to is ClaimPhase.READY, reason, message)
-        moved = self._write(claim, status, [ready])
+        moved = self._write(claim, status, [ready, *conditions])
         events.publish_move(self._events, moved)
         return self._clear_deadline(moved) if to is ClaimPhase.READY else moved
 
@@ -84,9 +92,18 @@ class ClaimRecorder:
         """Merge conditions; no write when nothing changes."""
         return self._write(claim, {}, changes)
 
-    def committed(self, claim: NodeClaim, message: str) -> NodeClaim:
-        """Record that the machine is committed; the instant is `startedAt`, unless the boot has set it already."""
-        fields = {} if claim.status.started_at else {"startedAt": format_time(self._clock.now())}
+    def committed(self, claim: NodeClaim, message: str, *, power_requested: bool) -> NodeClaim:
+        """Record that the machine is committed; the instant is `startedAt`, unless the boot has set it already.
+
+        Args:
+            claim: as it was read.
+            message: how it came to be committed.
+            power_requested: a startup Job was released for it; that happens once per claim.
+        """
+        now = format_time(self._clock.now())
+        fields: JsonObject = {} if claim.status.started_at else {"startedAt": now}
+        if power_requested and claim.status.power_requested_at is None:
+            fields["powerRequestedAt"] = now
         return self._write(
             claim, fields, [condition(ClaimCondition.MACHINE_COMMITTED, True, "PowerRequested", message)]
         )

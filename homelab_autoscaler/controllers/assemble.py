@@ -122,6 +122,7 @@ class _Engine:
             recorder=recorder,
             settings=settings,
             options=options.jobs,
+            pool_nodes=self._pool_nodes,
         )
         self.shutdown = Shutdown(
             claims=self.claim_recorder,
@@ -133,10 +134,15 @@ class _Engine:
             recorder=recorder,
             settings=settings,
             options=options.jobs,
+            pool_nodes=self._pool_nodes,
             own_node=options.own_node,
         )
         self.monitors = Monitors(OperationMonitor(self.scopes, self.boot, self.shutdown), clock, settings.monitor_poll)
         self.mappers = Mappers(self.slots, self.claims, self.monitors)
+
+    def _pool_nodes(self, slot: Node) -> list[str]:
+        """Nodes that the slots of the namespace name."""
+        return [other.spec.kubernetes_node_name for other in self.slots.list(slot.namespace)]
 
 
 def _build_slot_controller(manager: Manager, settings: Settings, options: AssemblyOptions, engine: _Engine) -> None:

@@ -204,13 +204,9 @@ class ClaimReconciler:
         return scope.now + timedelta(seconds=self._settings.finalizer_poll)
 
     def _end(self, claim: NodeClaim, reason: Reason, message: str) -> None:
-        off = condition(
-            ClaimCondition.MACHINE_OBSERVED_OFF,
-            reason is not Reason.ABANDONED,
-            "ConfirmedOff" if not message else reason,
-        )
-        claim = self._recorder.conditions(claim, off)
-        self._recorder.move(claim, ClaimPhase.COMPLETED, reason, message)
+        abandoned = reason is Reason.ABANDONED
+        off = condition(ClaimCondition.MACHINE_OBSERVED_OFF, not abandoned, reason if message else "ConfirmedOff")
+        self._recorder.move(claim, ClaimPhase.COMPLETED, reason, message, conditions=[off])
 
     def _abandoned(self, scope: SlotScope, claim: NodeClaim) -> bool:
         said = (

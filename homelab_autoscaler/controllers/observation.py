@@ -40,7 +40,7 @@ class ObservationReconciler:
         return Result()
 
     def _conditions(self, scope: SlotScope) -> list[Condition]:
-        changes = slot_checks.observation(scope)
+        changes = [*slot_checks.observation(scope), slot_checks.autoscaler_marker(scope)]
         doubted = any(
             entry.type == SlotCondition.POWER_UNKNOWN and entry.status == "True"
             for entry in scope.slot.status.conditions

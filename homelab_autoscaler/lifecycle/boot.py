@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from homelab_api import names
 from homelab_api.meta import format_duration
-from homelab_api.v2alpha1 import Call, ClaimCondition, ClaimPhase, NodeClaim, PowerState, Reason
+from homelab_api.v2alpha1 import Call, ClaimPhase, NodeClaim, PowerState, Reason
 from homelab_autoscaler.claim.debt import job_type, owned_by
 from homelab_autoscaler.lifecycle import events
 from homelab_autoscaler.lifecycle.gate import GateStart
@@ -27,7 +27,10 @@ from homelab_autoscaler.phase import MachineState, Operation, state
 from homelab_autoscaler.runtime import MergePatch, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from homelab_api.core import Job
+    from homelab_api.v2alpha1 import Node
     from homelab_autoscaler.claim.recorder import ClaimRecorder
     from homelab_autoscaler.lifecycle.gate import ReadinessGate
     from homelab_autoscaler.lifecycle.job_spec import JobOptions
@@ -58,6 +61,7 @@ class Boot:
         recorder: EventRecorder,
         settings: Settings,
         options: JobOptions,
+        pool_nodes: Callable[[Node], Sequence[str]],
     ) -> None:
         self._client = client
         self._claims = claims
@@ -70,6 +74,7 @@ class Boot:
         self._events = recorder
         self._settings = settings
         self._options = options
+        self._pool_nodes = pool_nodes
 
     def begin(self, scope: SlotScope, claim: NodeClaim, adopting: Job | None = None) -> datetime | None:
         """Fire StartNode for the claim, or finish the StartNode that an earlier try began.
@@ -108,7 +113,13 @@ class Boot:
         self._clear_stale_node(scope)
         name = startup_job_name(claim.name, claim.uid)
         body = build_job(
-            name, names.JOB_TYPE_STARTUP, scope.slot, present, scope.slot.spec.startup_pod_spec, self._options
+            name,
+            names.JOB_TYPE_STARTUP,
+            scope.slot,
+            present,
+            scope.slot.spec.startup_pod_spec,
+            self._options,
+            self._pool_nodes(scope.slot),
         )
         try:
             job = self._jobs.ensure(body, claim.uid)
@@ -126,7 +137,7 @@ class Boot:
             )
         if job.suspended and not self._released(scope, job, claim.uid):
             return None
-        self._claims.committed(present, _asked(name, scope.slot.name))
+        self._claims.committed(present, _asked(name, scope.slot.name), power_requested=True)
         return None
 
     def _released(self, scope: SlotScope, job: Job, claim_uid: str) -> bool:
@@ -171,8 +182,8 @@ class Boot:
         if group is None:
             return scope.now + timedelta(seconds=self._settings.monitor_poll)
         job = next((job for job in scope.jobs if owned_by(job, claim.uid) and _is_startup(job)), None)
-        if job is not None and not job.suspended and claim.condition(ClaimCondition.MACHINE_COMMITTED) is None:
-            claim = self._claims.committed(claim, _asked(job.name, scope.slot.name))
+        if job is not None and not job.suspended and claim.status.power_requested_at is None:
+            claim = self._claims.committed(claim, _asked(job.name, scope.slot.name), power_requested=True)
         if job is not None and not job.finished:
             return self._await_job(scope, claim, job)
         if job is not None and job.failed:
@@ -239,7 +250,8 @@ class Boot:
         self._locks.acquire(scope.slot, LockKind.SCALE_UP)
         present = self._client.get(NodeClaim, claim.name, claim.namespace)
         if present.uid == claim.uid and present.wants_machine:
-            self._claims.committed(self._finalize(present), f"machine {scope.slot.name} was on already")
+            text = f"machine {scope.slot.name} was on already"
+            self._claims.committed(self._finalize(present), text, power_requested=False)
         return scope.now
 
 

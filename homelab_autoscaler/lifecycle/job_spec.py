@@ -13,11 +13,14 @@ from homelab_api import names
 from homelab_autoscaler.claim.names import job_name, label_value, slot_labels
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from homelab_api.meta import JsonObject
     from homelab_api.v2alpha1 import MinimalPodSpec, Node, NodeClaim
 
 _USER: Final = 65532
 _CONTAINER: Final = "power"
+_NAMED_NODES: Final = 256
 _CONTROL_PLANE_TAINTS: Final = tuple(
     {"key": key, "operator": "Exists", "effect": effect}
     for key in names.CONTROL_PLANE_LABELS
@@ -49,7 +52,13 @@ def shutdown_job_name(slot: Node, sequence: int) -> str:
 
 
 def build_job(  # noqa: PLR0917 - every part of a Job's identity is given by the caller
-    name: str, kind: str, slot: Node, claim: NodeClaim | None, pod: MinimalPodSpec, options: JobOptions
+    name: str,
+    kind: str,
+    slot: Node,
+    claim: NodeClaim | None,
+    pod: MinimalPodSpec,
+    options: JobOptions,
+    pool_nodes: Sequence[str] = (),
 ) -> JsonObject:
     """The Job object to create, suspended.
 
@@ -60,6 +69,8 @@ def build_job(  # noqa: PLR0917 - every part of a Job's identity is given by the
         claim: the claim that asks for the operation; controller owner.
         pod: what the owner of the machine declared.
         options: of the installation.
+        pool_nodes: names of the nodes of pools. Our group label keeps Jobs away from them, but a node that has just
+            registered does not carry it yet.
     """
     labels = {
         **slot_labels(slot),
@@ -85,7 +96,10 @@ def build_job(  # noqa: PLR0917 - every part of a Job's identity is given by the
             "ttlSecondsAfterFinished": pod.ttl_seconds_after_finished,
             "template": {
                 "metadata": {"labels": labels, "annotations": {names.ANNOTATION_SAFE_TO_EVICT: "false"}},
-                "spec": _pod_spec(name, kind, slot, claim, pod, options),
+                "spec": {
+                    **_pod_spec(name, kind, slot, claim, pod, options),
+                    "affinity": _away_from([slot.spec.kubernetes_node_name, *pool_nodes]),
+                },
             },
         },
     }
@@ -134,22 +148,21 @@ def _pod_spec(  # noqa: PLR0917 - see build_job
         "volumes": [_volume(volume.name, volume.secret_name, volume.config_map_name) for volume in pod.volumes],
         "nodeSelector": pod.node_selector,
         "tolerations": [*_CONTROL_PLANE_TAINTS, *pod.tolerations],
-        "affinity": _AWAY_FROM_POOLS,
     }
     if options.priority_class:
         spec["priorityClassName"] = options.priority_class
     return spec
 
 
-_AWAY_FROM_POOLS: Final[JsonObject] = {
-    "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [
-                {"matchExpressions": [{"key": names.LABEL_GROUP, "operator": "DoesNotExist"}]},
-            ]
-        }
-    }
-}
+def _away_from(node_names: Sequence[str]) -> JsonObject:
+    """Neither a node with our group label nor one of these; the first ones are kept if there are too many to list."""
+    hosts = sorted(dict.fromkeys(node_names[:_NAMED_NODES]))
+    requirements = [
+        {"key": names.LABEL_GROUP, "operator": "DoesNotExist"},
+        {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": hosts},
+    ]
+    terms = [{"matchExpressions": requirements}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 def _volume(name: str, secret: str | None, config_map: str | None) -> JsonObject:

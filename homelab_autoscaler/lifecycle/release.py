@@ -50,6 +50,8 @@ def still_asked(scope: SlotScope | None, operation: Operation, claim_uid: str, j
         return "the machine is in its owner's hands"
     if uid != claim_uid:
         return "another claim owns the slot"
+    if operation is Operation.START_NODE and owner is not None and owner.status.power_requested_at is not None:
+        return "the machine was asked to start already: one power-on per claim"
     if fires(value) is not operation:
         return f"the law does not ask for {operation} any more"
     return ""

@@ -27,6 +27,8 @@ from homelab_autoscaler.lifecycle.node_marks import drain_patch, drain_started_a
 from homelab_autoscaler.phase import MachineState, Operation, state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from homelab_api.core import Job
     from homelab_api.meta import Condition
     from homelab_api.v2alpha1 import Node
@@ -70,6 +72,7 @@ class Shutdown:
         recorder: EventRecorder,
         settings: Settings,
         options: JobOptions,
+        pool_nodes: Callable[[Node], Sequence[str]],
         own_node: str = "",
     ) -> None:
         self._claims = claims
@@ -81,6 +84,7 @@ class Shutdown:
         self._events = recorder
         self._settings = settings
         self._options = options
+        self._pool_nodes = pool_nodes
         self._own_node = own_node
 
     def step(self, scope: SlotScope) -> ShutdownStep:
@@ -254,7 +258,15 @@ class Shutdown:
         name = shutdown_job_name(slot, sequence)
         if owner is not None and attempt is not None:
             owner = self._claims.count_shutdown(owner, attempt, name)
-        body = build_job(name, names.JOB_TYPE_SHUTDOWN, slot, owner, slot.spec.shutdown_pod_spec, self._options)
+        body = build_job(
+            name,
+            names.JOB_TYPE_SHUTDOWN,
+            slot,
+            owner,
+            slot.spec.shutdown_pod_spec,
+            self._options,
+            self._pool_nodes(slot),
+        )
         try:
             job = self._jobs.ensure(body, (owner or slot).uid)
         except ForeignJobError as error:

@@ -74,8 +74,12 @@ def _obstacles(facts: SlotFacts, now: datetime, settings: Settings, gates: Seque
 
 
 def _machine_obstacles(facts: SlotFacts) -> Iterator[str]:
+    ready = facts.node.condition("Ready") if facts.node else None
     if power(facts.node) is PowerState.ON:
         yield "its machine is still on"
+    elif ready is not None and ready.status == "False":
+        # Only a kubelet itself says False. Once it is silent, the node lifecycle controller says Unknown.
+        yield "its kubelet has not gone silent yet"
     if any(not job.finished for job in facts.jobs):
         yield "a lifecycle Job is under way"
     if any(in_debt(claim, facts) for claim in facts.claims):

@@ -10,6 +10,7 @@ import structlog
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from homelab_api.v2alpha1 import Group, NodeClaim
+from homelab_autoscaler.provider.events import SCALE_DOWN_REFUSED, SCALE_UP_REFUSED
 from homelab_autoscaler.provider.failure import CallError, Cause
 from homelab_autoscaler.provider.gpu import gpu_label, gpu_types
 from homelab_autoscaler.provider.options import options, overrides
@@ -192,7 +193,7 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
         def answer() -> pb.NodeGroupIncreaseSizeResponse:
             left = cast("float | None", context.time_remaining())  # None without a deadline, whatever the stubs say
             within = self._answer_within if left is None else min(self._answer_within, left * 0.8)
-            with _Complaint(self, request.id, "ScaleUpRefused"):
+            with _Complaint(self, request.id, SCALE_UP_REFUSED):
                 self._scaler.increase(request.id, request.delta, alive=lambda: _waits(context), within=within)
             return pb.NodeGroupIncreaseSizeResponse()
 
@@ -205,7 +206,7 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
 
         def answer() -> pb.NodeGroupDeleteNodesResponse:
             limit = time_limit(self._clock, self._answer_within)
-            with _Complaint(self, request.id, "ScaleDownRefused"), limit:
+            with _Complaint(self, request.id, SCALE_DOWN_REFUSED), limit:
                 self._scaler.delete(request.id, [_ref(node) for node in request.nodes])
             return pb.NodeGroupDeleteNodesResponse()
 
@@ -218,7 +219,7 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
 
         def answer() -> pb.NodeGroupDecreaseTargetSizeResponse:
             limit = time_limit(self._clock, self._answer_within)
-            with _Complaint(self, request.id, "ScaleDownRefused"), limit:
+            with _Complaint(self, request.id, SCALE_DOWN_REFUSED), limit:
                 self._scaler.decrease(request.id, request.delta)
             return pb.NodeGroupDecreaseTargetSizeResponse()
 

@@ -12,7 +12,7 @@ import yaml
 from homelab_autoscaler.sandbox.apiserver import ApiServer, ApiServerOptions
 from homelab_autoscaler.sandbox.clock import SandboxClock, SystemSandboxClock
 from homelab_autoscaler.sandbox.podrunner.log_provider import PodLogs
-from homelab_autoscaler.sandbox.simulators import HOST_NODE, SimulatorOptions, Simulators
+from homelab_autoscaler.sandbox.simulators import SimulatorOptions, Simulators
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,14 +88,13 @@ class ControlPlane:
         Raises:
             OSError: a port is in use.
         """
-        self.url = await self.server.start(self.options.host, self.options.port)
         try:
+            self.url = await self.server.start(self.options.host, self.options.port)
             await self.simulators.start()
         except OSError:
-            await self.server.stop()
+            await self.close()
             raise
-        if self.simulators.processes is not None:
-            self.server.set_log_provider(PodLogs(self.simulators.processes.logs, self.clock, HOST_NODE))
+        self.server.set_log_provider(PodLogs(self.simulators.logs, self.clock))
         if self.options.kubeconfig is not None:
             self.write_kubeconfig(self.options.kubeconfig)
         return self.url

@@ -43,7 +43,7 @@ class Informer:
         self,
         client: ApiClient,
         clock: SandboxClock,
-        path: str,
+        resource: ResourceInfo,
         *,
         query: Mapping[str, str] | None = None,
         keep: Callable[[JsonObject], JsonObject] | None = None,
@@ -53,13 +53,14 @@ class Informer:
         Args:
             client: Whom to ask.
             clock: For pauses between failed attempts.
-            path: URL path of the collection.
+            resource: The kind, in all namespaces.
             query: Selectors, for example `{"fieldSelector": "spec.nodeName=n1"}`.
             keep: What of an object to remember; everything by default.
         """
         self._client = client
         self._clock = clock
-        self.path = path
+        self.resource = resource
+        self.path = resources.path(resource)
         self._query = dict(query or {})
         self._keep = keep
         self._objects: dict[Key, JsonObject] = {}
@@ -199,7 +200,7 @@ class InformerSet:
         """The informer of a kind, in all namespaces; made at the first call, which must come before `run`."""
         path = resources.path(resource)
         if path not in self._informers:
-            self._informers[path] = Informer(self._client, self._clock, path)
+            self._informers[path] = Informer(self._client, self._clock, resource)
         return self._informers[path]
 
     async def run(self) -> None:

@@ -7,6 +7,7 @@ controllers run, ours stay away (`controllers=False`).
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from homelab_autoscaler.sandbox.machines.bmc import BmcServer
 from homelab_autoscaler.sandbox.machines.fleet import Fleet
 from homelab_autoscaler.sandbox.machines.ledger import PowerLedger
 from homelab_autoscaler.sandbox.machines.machine import Surroundings
+from homelab_autoscaler.sandbox.podrunner.logs import LogStore
 from homelab_autoscaler.sandbox.podrunner.runtime import ProcessRuntime
 from homelab_autoscaler.sandbox.scheduling.scheduler import Scheduler
 from homelab_autoscaler.sandbox.timings import Timings
@@ -91,12 +93,23 @@ class Simulators:
         self._clock = clock
         self._options = options
         self._tasks: list[asyncio.Task[None]] = []
-        timings = options.timings
+        self._root: Path | None = None
+        self._logs: LogStore | None = None
+        self._runtimes: list[ProcessRuntime] = []
         ledger = PowerLedger(clock.now, options.ledger_path)
-        around = Surroundings(clock, ledger, client, timings.kubelet, timings.factor)
+        timings = options.timings
+        around = Surroundings(clock, ledger, client, timings.kubelet, timings.factor, self._processes)
         self.fleet = Fleet(around, (self._scaled(spec) for spec in options.machines))
         self.bmc = BmcServer(self.fleet)
-        self.processes: ProcessRuntime | None = None
+
+    def _processes(self, client: ApiClient, node: str) -> ProcessRuntime:
+        """A runtime for the pods of one node's present boot."""
+        assert self._root is not None, "nodes run between start and close only"
+        root = self._root / "nodes" / f"{node}-{len(self._runtimes)}"
+        environment = {"SANDBOX_BMC": self.bmc.url}
+        runtime = ProcessRuntime(client, self._clock, root, self.logs, environment=environment)
+        self._runtimes.append(runtime)
+        return runtime
 
     def _scaled(self, spec: MachineSpec) -> MachineSpec:
         return replace(spec, behaviour=spec.behaviour.scaled(self._options.timings.factor))
@@ -106,12 +119,20 @@ class Simulators:
         """The power ledger."""
         return self.fleet.ledger
 
+    @property
+    def logs(self) -> LogStore:
+        """The output of pods that ran as processes; there from `start` on."""
+        assert self._logs is not None, "start first"
+        return self._logs
+
     async def start(self) -> None:
         """Start everything; returns when the BMC endpoint is open.
 
         Raises:
             OSError: the BMC port is in use.
         """
+        self._root = Path(tempfile.mkdtemp(prefix="homelab-sandbox-"))
+        self._logs = LogStore(self._root / "logs", self._clock.now)
         await self.bmc.start(self._options.bmc_host, self._options.bmc_port)
         informers = InformerSet(self._client("system:kube-controller-manager"), self._clock)
         if self._options.controllers:
@@ -151,9 +172,7 @@ class Simulators:
         )
 
     def _host_node(self) -> Kubelet:
-        root = Path(tempfile.mkdtemp(prefix="homelab-sandbox-"))
         client = self._client(f"system:node:{HOST_NODE}")
-        self.processes = ProcessRuntime(client, self._clock, root, environment={"SANDBOX_BMC": self.bmc.url})
         node = NodeSpec(
             HOST_NODE,
             labels={CONTROL_PLANE: ""},
@@ -161,7 +180,7 @@ class Simulators:
             provider_id=f"sandbox://{HOST_NODE}",
         )
         timings = replace(self._options.timings.kubelet, ready_after=0.0)
-        return Kubelet(client, self._clock, node, self.processes, timings)
+        return Kubelet(client, self._clock, node, self._processes(client, HOST_NODE), timings)
 
     def _spawn(self, name: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(self._keep_running(name, work), name=name))
@@ -182,6 +201,8 @@ class Simulators:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        if self.processes is not None:
-            await self.processes.close()
+        for runtime in self._runtimes:
+            await runtime.close()
         await self.bmc.close()
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)

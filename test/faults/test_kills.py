@@ -7,8 +7,10 @@ from lab.plans import perturb, plans, run
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
+STORIES = [stories.boot_and_return, stories.delete_while_booting, stories.slot_deleted_while_ready]
 
-@pytest.mark.parametrize("story", [stories.boot_and_return, stories.delete_while_booting])
+
+@pytest.mark.parametrize("story", STORIES)
 def test_a_manager_killed_after_any_write_of_an_operation_ends_where_a_clean_run_ends(world, story):
     clean = run(world, story)
     assert clean.ledger == ["on", "off"]

@@ -77,6 +77,8 @@ class NodeClaimStatus(KubeModel):
     """The last shutdown Job."""
     started_at: Time | None = None
     """When the boot was asked for."""
+    power_requested_at: Time | None = None
+    """When the startup Job was released: the machine is asked to start once per claim."""
     ready_at: Time | None = None
     """When the machine became ready."""
     finished_at: Time | None = None

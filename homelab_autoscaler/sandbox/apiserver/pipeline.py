@@ -43,12 +43,18 @@ from homelab_autoscaler.sandbox.status import (
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.apiserver.faults import Faults
+    from homelab_autoscaler.sandbox.apiserver.presentation.negotiate import Representation
     from homelab_autoscaler.sandbox.apiserver.semantics.identity import Authenticator
+    from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Owners
     from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
+    from homelab_autoscaler.sandbox.apiserver.semantics.writing import Make
 
 _log = logging.getLogger(__name__)
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _RBAC = "rbac.authorization.k8s.io"
+# Bounds of what an answer's headers say, so that clients with small header buffers can read it.
+_WARNING_LENGTH = 256
+_WARNINGS = 32
 _TRUE = {"true", "1", "t", "T", "TRUE", "True"}
 
 
@@ -86,7 +92,7 @@ class Pipeline:
             response = self._error(
                 failure(500, "InternalError", "Internal error occurred: unexpected error, see the server's log", {})
             )
-        for text in warnings:
+        for text in warnings[:_WARNINGS]:
             response.headers.append(("Warning", f"299 - {_quoted(text)}"))
         return response
 
@@ -252,15 +258,20 @@ class Pipeline:
             operation = "Apply"
             self._check_create_right(call)
         if call.resource.group == _RBAC:
-            inner = make
-
-            def make(old: JsonObject | None) -> tuple[JsonObject, object]:  # type: ignore[misc]
-                body, owners = inner(old)
-                self._check_rights(call, body)
-                return body, owners
+            make = self._checked(call, make)
 
         changed, created = await self._writer.change(call, make, options, patching=True, operation=operation)
         return self._one(call, changed, 201 if created else 200, representation)
+
+    def _checked(self, call: Call, make: Make) -> Make:
+        """The same change, refused when its result hands out rights that the caller does not have."""
+
+        def checked(old: JsonObject | None) -> tuple[JsonObject, Owners | None]:
+            body, owners = make(old)
+            self._check_rights(call, body)
+            return body, owners
+
+        return checked
 
     def _check_create_right(self, call: Call) -> None:
         """Applying a missing object creates it, which is a right of its own."""
@@ -300,9 +311,9 @@ class Pipeline:
         result = await self._deleter.delete(call, options)
         return self._one(call, result, 200, representation)
 
-    def _one(self, call: Call, body: JsonObject, status: int, representation: object) -> ApiResponse:
+    def _one(self, call: Call, body: JsonObject, status: int, representation: Representation) -> ApiResponse:
         include = call.request.parameter("includeObject")
-        return object_answer(call.resource, body, status, representation, self._plane.clock.now(), include)  # type: ignore[arg-type]
+        return object_answer(call.resource, body, status, representation, self._plane.clock.now(), include)
 
     # Everything that is no resource
 
@@ -370,4 +381,6 @@ def _plain_404() -> ApiResponse:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", " ").replace("\n", " ") + '"'
+    """A warning's text as a header may carry it; names of unknown fields can hold anything."""
+    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:_WARNING_LENGTH])
+    return '"' + shown.replace("\\", "\\\\").replace('"', '\\"') + '"'

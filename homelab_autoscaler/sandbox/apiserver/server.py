@@ -42,6 +42,7 @@ class ApiServerOptions:
         token_file: static tokens, one `token,user,uid,"groups"` a line.
         data_dir: where to keep objects across restarts; in memory only when None.
         log_size: how many changes watches and snapshots can reach back.
+        write_log_size: how many writes the write log keeps.
         seed: of fault injection.
         tls: listen with a certificate of its own; by default when there are users, since kubectl sends tokens over
             TLS only.
@@ -52,6 +53,7 @@ class ApiServerOptions:
     token_file: Path | None = None
     data_dir: Path | None = None
     log_size: int = 10_000
+    write_log_size: int = 10_000
     seed: int = 0
     tls: bool | None = None
     services: dict[str, str] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class ApiServer:
         store = Store(self.options.log_size)
         self._journal = Journal(self.options.data_dir) if self.options.data_dir else None
         self._webhooks = Webhooks(store, self.options.services)
-        self.writes = WriteLog()
+        self.writes = WriteLog(self.options.write_log_size)
         self._plane = Plane(store, Registry(), self.clock, self.writes, self._webhooks)
         for resource in builtin_resources():
             self._plane.registry.add(resource)

@@ -113,12 +113,18 @@ def _differences(old: object, new: object, path: str) -> Iterator[str]:
 class WriteLog:
     """The latest writes, oldest first."""
 
-    def __init__(self, size: int = 50_000) -> None:
+    def __init__(self, size: int = 10_000) -> None:
         self._writes: deque[Write] = deque(maxlen=size)
+        self._total = 0
         self._subscribers: list[Callable[[Write], None]] = []
 
     def __len__(self) -> int:
         return len(self._writes)
+
+    @property
+    def dropped(self) -> int:
+        """How many older writes the log no longer has; a test that counts should see 0 here."""
+        return self._total - len(self._writes)
 
     def __iter__(self) -> Iterator[Write]:
         return iter(list(self._writes))
@@ -140,6 +146,7 @@ class WriteLog:
             change,
         )
         self._writes.append(write)
+        self._total += 1
         for subscriber in self._subscribers:
             subscriber(write)
 
@@ -158,3 +165,4 @@ class WriteLog:
     def clear(self) -> None:
         """Forget everything."""
         self._writes.clear()
+        self._total = 0

@@ -8,7 +8,8 @@ from typing import Annotated, NoReturn
 import structlog
 import typer
 
-from homelab_autoscaler.runtime.client import Client
+from homelab_api.meta import parse_duration
+from homelab_autoscaler.runtime.client import Client, Transport
 from homelab_autoscaler.runtime.clock import SystemClock
 from homelab_autoscaler.runtime.config import ConfigError, load_config
 from homelab_autoscaler.runtime.stop import StopSignal
@@ -17,7 +18,7 @@ from homelab_autoscaler.sandbox.autoscaler.cloud_config import CloudConfig
 from homelab_autoscaler.sandbox.autoscaler.cluster import ApiCluster
 from homelab_autoscaler.sandbox.autoscaler.generation import Generation
 from homelab_autoscaler.sandbox.autoscaler.loop import Autoscaler
-from homelab_autoscaler.sandbox.autoscaler.options import AutoscalerOptions
+from homelab_autoscaler.sandbox.autoscaler.options import AutoscalerOptions, Times
 
 log = structlog.get_logger("autoscaler")
 
@@ -28,6 +29,9 @@ def play(
     generation: Annotated[Generation, typer.Option(help="Release line to play.")] = Generation.V1_36,
     speed: Annotated[float, typer.Option(help="Factor by which every time is shorter.")] = 1.0,
     expander: Annotated[str, typer.Option(help="least-waste or price.")] = "least-waste",
+    scale_down_unneeded_time: Annotated[str, typer.Option(help="As the real flag; before it is scaled.")] = "10m",
+    scale_down_delay_after_add: Annotated[str, typer.Option(help="As the real flag; before it is scaled.")] = "10m",
+    max_node_provision_time: Annotated[str, typer.Option(help="As the real flag; before it is scaled.")] = "15m",
     startup_taint: Annotated[list[str] | None, typer.Option(help="Key of a taint that starting nodes carry.")] = None,
     enforce_node_group_min_size: Annotated[  # noqa: FBT002 - a flag
         bool, typer.Option("--enforce-node-group-min-size", help="Grow groups below minSize.")
@@ -40,6 +44,11 @@ def play(
         config = CloudConfig.read(cloud_config)
         options = AutoscalerOptions(
             generation=generation,
+            times=Times(
+                scale_down_unneeded_time=parse_duration(scale_down_unneeded_time).total_seconds(),
+                scale_down_delay_after_add=parse_duration(scale_down_delay_after_add).total_seconds(),
+                max_node_provision_time=parse_duration(max_node_provision_time).total_seconds(),
+            ),
             startup_taints=tuple(startup_taint or ()),
             enforce_min_size=enforce_node_group_min_size,
             call_timeout=config.grpc_timeout,
@@ -47,7 +56,9 @@ def play(
         ).scaled(speed)
         channel = config.channel()
         clock = SystemClock()
-        client = Client(load_config(kubeconfig), clock, field_manager="cluster-autoscaler")
+        server = load_config(kubeconfig)
+        transport = Transport(server, clock, user_agent="cluster-autoscaler")
+        client = Client(server, clock, transport=transport, field_manager="cluster-autoscaler")
     except (ValueError, ConfigError) as error:
         fail(str(error))
     stop = StopSignal()

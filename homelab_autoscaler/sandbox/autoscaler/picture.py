@@ -23,6 +23,10 @@ _STARTUP_PREFIXES: Final = (
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
+_BAD_CONDITIONS: Final = ("DiskPressure", "NetworkUnavailable")
+_NOT_READY_TAINTS: Final = frozenset(
+    f"node.kubernetes.io/{name}" for name in ("not-ready", "disk-pressure", "network-unavailable")
+)
 _STATUS_PREFIX: Final = "status-taint.cluster-autoscaler.kubernetes.io/"
 _STRIPPED_PREFIXES: Final = (
     *_STARTUP_PREFIXES,
@@ -76,11 +80,12 @@ class GroupPicture:
 
 
 def is_ready(node: JsonObject, startup_taints: Iterable[str], gpu_label: str = "") -> bool:
-    """Whether the node counts as ready: its condition, no startup taint, and a GPU if it says that it has one."""
-    if not objects.condition_is(node, "Ready"):
+    """Whether the node counts as ready: its conditions, no taint that says otherwise, its GPU if it says it has one."""
+    if not objects.condition_is(node, "Ready") or any(objects.condition_is(node, kind) for kind in _BAD_CONDITIONS):
         return False
     keys = [str(taint.get("key")) for taint in objects.spec(node).get("taints") or []]
-    if any(key in startup_taints or key.startswith(_STARTUP_PREFIXES) for key in keys):
+    # A node that has just turned Ready keeps this taint for a moment; until then no pod fits on it.
+    if any(key in _NOT_READY_TAINTS or key in startup_taints or key.startswith(_STARTUP_PREFIXES) for key in keys):
         return False
     if gpu_label and gpu_label in objects.labels(node):
         allocatable = objects.status(node).get("allocatable") or {}

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
 
+from homelab_autoscaler.sandbox import objects, resources
 from homelab_autoscaler.sandbox.events import EventRecorder
 from homelab_autoscaler.sandbox.status import ApiStatusError
 from homelab_autoscaler.sandbox.workqueue import WorkQueue
 
 if TYPE_CHECKING:
-    from homelab_api.meta import ResourceInfo
+    from homelab_api.meta import JsonObject, ResourceInfo
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
     from homelab_autoscaler.sandbox.informer import Informer, InformerSet
@@ -62,6 +63,21 @@ class Controller(ABC, Generic[K]):
         Returns:
             Seconds after which to look again without an event, or None.
         """
+
+    async def is_current(self, informer: Informer, seen: JsonObject) -> bool:
+        """Whether the server still has an object exactly as it was seen; if not, the copy is brought up to date.
+
+        Asked before something is created for an owner: a copy may lag behind, and what is made for an owner that is
+        gone would run until somebody finds it.
+        """
+        try:
+            live = await self.client.get(resources.path(informer.resource, *objects.key(seen)))
+        except ApiStatusError as error:
+            if error.code == 404:
+                return False
+            raise
+        informer.observe(live)
+        return objects.revision(live) == objects.revision(seen)
 
     async def background(self) -> None:
         """Work beside the queue; nothing by default."""

@@ -90,7 +90,7 @@ class GarbageCollector(Controller[str]):
                 self._wake(self._graph.remove(objects.uid(obj)))
         started: list[Informer] = []
         for info in found - set(self._watched):
-            informer = Informer(self.client, self.clock, resources.path(info), keep=_metadata_only)
+            informer = Informer(self.client, self.clock, info, keep=_metadata_only)
             informer.on_change(self._changed)
             task = asyncio.get_running_loop().create_task(informer.run(), name=f"gc {info.group_resource}")
             task.add_done_callback(self._watch_ended)

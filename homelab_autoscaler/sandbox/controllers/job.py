@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.clock import SandboxClock
     from homelab_autoscaler.sandbox.informer import InformerSet
 
+_LOOK_AGAIN: Final = 0.05
 _STATUS_FIELDS: Final = (
     "active",
     "completionTime",
@@ -81,6 +82,8 @@ class JobController(Controller[Key]):
         uid = objects.uid(job)
         pods = self._pods.where(lambda pod: _owner_uid(pod) == uid)
         plan = job_plan.plan(job, pods, self.clock.now())
+        if plan.create and not await self.is_current(self._jobs, job):
+            return _LOOK_AGAIN
         await self._carry_out(job, plan)
         return plan.requeue
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 REPLICA_SETS: Final = ResourceInfo("apps", "v1", "ReplicaSet", "replicasets")
 DEPLOYMENTS: Final = ResourceInfo("apps", "v1", "Deployment", "deployments")
+_LOOK_AGAIN: Final = 0.05
 _HASH: Final = "pod-template-hash"
 
 
@@ -48,6 +49,8 @@ class ReplicaSetController(Controller[Key]):
         pods = _owned(self._pods.items(), found)
         active = [pod for pod in pods if not objects.is_finished_pod(pod) and not objects.is_deleting(pod)]
         wanted = int(objects.spec(found).get("replicas", 1))
+        if wanted > len(active) and not await self.is_current(self._sets, found):
+            return _LOOK_AGAIN
         for _ in range(wanted - len(active)):
             pod = await self._create(found)
             active.append(pod)
@@ -115,6 +118,8 @@ class DeploymentController(Controller[Key]):
         wanted = int(objects.spec(found).get("replicas", 1))
         name = f"{key[1]}-{template_hash(objects.spec(found)['template'])}"
         sets = {objects.name(item): item for item in _owned(self._sets.items(), found)}
+        if name not in sets and not await self.is_current(self._deployments, found):
+            return _LOOK_AGAIN
         current = sets.pop(name, None) or await self._create(found, name, wanted)
         await self._scale(current, wanted)
         available = int(objects.status(current).get("availableReplicas") or 0)

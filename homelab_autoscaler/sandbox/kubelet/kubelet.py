@@ -61,7 +61,7 @@ class Kubelet:
         self._pods = Informer(
             gated,
             clock,
-            resources.path(resources.PODS),
+            resources.PODS,
             query={"fieldSelector": f"spec.nodeName={node.name}"},
         )
         self._pods.on_change(self._pod_changed)

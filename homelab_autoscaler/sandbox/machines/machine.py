@@ -15,6 +15,7 @@ from homelab_autoscaler.sandbox import resources, taints
 from homelab_autoscaler.sandbox.client import MERGE_PATCH
 from homelab_autoscaler.sandbox.kubelet.kubelet import Kubelet
 from homelab_autoscaler.sandbox.kubelet.runtime import SimulatedRuntime
+from homelab_autoscaler.sandbox.machines.runtime import MachineRuntime
 from homelab_autoscaler.sandbox.machines.spec import Behaviour, Firmware, MachineSpec, Power
 from homelab_autoscaler.sandbox.status import ApiStatusError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.clock import SandboxClock
     from homelab_autoscaler.sandbox.kubelet.node_agent import KubeletTimings
     from homelab_autoscaler.sandbox.machines.ledger import PowerLedger
+    from homelab_autoscaler.sandbox.podrunner.runtime import ProcessRuntime
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +44,7 @@ class Surroundings:
         client: Makes a client for a user name.
         timings: The kubelets' pace.
         factor: By how much pods on machines run faster than usual.
+        processes: Makes the runtime for pods of Jobs on a node, given its client and name; None to simulate them too.
     """
 
     clock: SandboxClock
@@ -49,6 +52,7 @@ class Surroundings:
     client: Callable[[str], ApiClient]
     timings: KubeletTimings
     factor: float = 1.0
+    processes: Callable[[ApiClient, str], ProcessRuntime] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class Machine:
         self._heading: str | None = None
         self._system: asyncio.Task[None] | None = None
         self._kubelet: Kubelet | None = None
+        self._runtime: MachineRuntime | None = None
 
     @property
     def name(self) -> str:
@@ -194,6 +199,7 @@ class Machine:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._lose_memory()
 
     # --- transitions -------------------------------------------------------------------------------------------
 
@@ -219,7 +225,14 @@ class Machine:
                 task.cancel()
         self._transition = self._system = None
         self._heading = None
+        self._lose_memory()
+
+    def _lose_memory(self) -> None:
+        """What runs on a machine ends with its power or its kernel."""
         self._kubelet = None
+        if self._runtime is not None:
+            self._runtime.kill()
+            self._runtime = None
 
     async def _turn_on(self) -> None:
         await self._around.clock.sleep(self.behaviour.firmware_delay)
@@ -244,7 +257,7 @@ class Machine:
         if self._system is not None:
             self._system.cancel()
             self._system = None
-        self._kubelet = None
+        self._lose_memory()
         self._set(Power.OFF)
 
     def _start_system(self) -> None:
@@ -252,14 +265,16 @@ class Machine:
         node = self.spec.node_spec
         behaviour = self.behaviour
         registered = replace(node, taints=(*node.taints, *behaviour.startup_taints))
-        runtime = SimulatedRuntime(
-            around.clock, start=1.0 / around.factor, ready=1.0 / around.factor, stop=1.0 / around.factor
-        )
+        pause = 1.0 / around.factor
+        simulated = SimulatedRuntime(around.clock, start=pause, ready=pause, stop=pause)
+        client = around.client(f"system:node:{node.name}")
+        processes = around.processes(client, node.name) if around.processes is not None else None
+        self._runtime = MachineRuntime(simulated, processes)
         kubelet = Kubelet(
-            around.client(f"system:node:{node.name}"),
+            client,
             around.clock,
             registered,
-            runtime,
+            self._runtime,
             around.timings,
             wall=self._wall,
         )

@@ -16,19 +16,17 @@ if TYPE_CHECKING:
 
 
 class PodLogs:
-    """Serves the output of pods on the host node; pods on simulated machines have none, and say so."""
+    """Serves the output of pods that ran as processes; simulated ones have none, and say so."""
 
-    def __init__(self, store: LogStore, clock: SandboxClock, node: str) -> None:
+    def __init__(self, store: LogStore, clock: SandboxClock) -> None:
         """Serve a store.
 
         Args:
             store: Where the output is.
             clock: For `sinceSeconds`.
-            node: Name of the node whose pods are in the store.
         """
         self._store = store
         self._clock = clock
-        self._node = node
 
     async def __call__(self, pod: JsonObject, container: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         """The output as lines.
@@ -39,8 +37,11 @@ class PodLogs:
             query: Parameters of the request: follow, tailLines, sinceSeconds, sinceTime, timestamps, limitBytes,
                 previous. What is not understood is ignored.
         """
-        if objects.spec(pod).get("nodeName") != self._node:
-            return _one_line(f"[the sandbox simulates this pod: only pods on {self._node} have output]\n")
+        statuses = objects.status(pod).get("containerStatuses") or []
+        if any("running" in (entry.get("state") or {}) for entry in statuses) and not self._store.attempts(
+            objects.uid(pod), container
+        ):
+            return _one_line("[the sandbox simulates this pod: it has no output]\n")
         return self._store.read(objects.uid(pod), container, self.parse(query))
 
     def parse(self, query: Mapping[str, str]) -> LogQuery:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from homelab_autoscaler.sandbox import objects, resources
 from homelab_autoscaler.sandbox.kubelet.runtime import ContainerRun, StartError
 from homelab_autoscaler.sandbox.podrunner.environment import PathMap, container_environment, expand
-from homelab_autoscaler.sandbox.podrunner.logs import LogStore
 from homelab_autoscaler.sandbox.podrunner.process import ProcessRun, start_process
 from homelab_autoscaler.sandbox.podrunner.volumes import make_volumes, mount
 from homelab_autoscaler.sandbox.status import ApiStatusError
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.client import ApiClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
+    from homelab_autoscaler.sandbox.podrunner.logs import LogStore
 
 _KINDS = {"Secret": resources.SECRETS, "ConfigMap": resources.CONFIG_MAPS}
 
@@ -38,6 +38,7 @@ class ProcessRuntime:
         client: ApiClient,
         clock: SandboxClock,
         root: Path,
+        logs: LogStore,
         *,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -45,15 +46,16 @@ class ProcessRuntime:
 
         Args:
             client: Reads Secrets and ConfigMaps.
-            clock: Measures grace periods and dates output.
+            clock: Measures grace periods.
             root: A directory of its own; removed again by `close`.
+            logs: Where output is kept.
             environment: Added to every process.
         """
         self._client = client
         self._clock = clock
         self._root = root
         self._environment = dict(environment or {})
-        self.logs = LogStore(root / "logs", clock.now)
+        self._logs = logs
         self._runs: set[ProcessRun] = set()
 
     async def prepare(self, pod: JsonObject) -> None:
@@ -89,9 +91,9 @@ class ProcessRuntime:
             argv,
             environment=environment,
             directory=directory / "work",
-            writer=self.logs.writer(uid, name, attempt),
+            writer=self._logs.writer(uid, name, attempt),
             clock=self._clock,
-            ended=lambda: self.logs.ended(uid, name, attempt),
+            ended=lambda: self._logs.ended(uid, name, attempt),
         )
         self._runs.add(run)
         return run
@@ -104,20 +106,24 @@ class ProcessRuntime:
     async def forget(self, pod: JsonObject) -> None:
         """Remove files and output of a pod that is gone."""
         shutil.rmtree(self._directory(pod), ignore_errors=True)
-        self.logs.forget(objects.uid(pod))
+        self._logs.forget(objects.uid(pod))
         self._runs = {run for run in self._runs if not run.done}
+
+    def kill(self) -> None:
+        """Kill every process, at once."""
+        for run in self._runs:
+            run.kill()
 
     async def close(self) -> None:
         """Kill every process and remove the directory."""
-        for run in self._runs:
-            run.kill()
+        self.kill()
         for run in self._runs:
             await run.wait()
         self._runs.clear()
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _directory(self, pod: JsonObject) -> Path:
-        return self._root / "pods" / objects.uid(pod)
+        return self._root / objects.uid(pod)
 
     async def _container_environment(self, pod: JsonObject, container: JsonObject, root: Path) -> dict[str, str]:
         # The sandbox's own Python comes first, so that "python -m homelab_autoscaler.…" works in a Job.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+import time
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from homelab_autoscaler.sandbox.controlplane import ControlPlane, ControlPlaneOptions
+from homelab_autoscaler.sandbox.status import ApiStatusError
+from homelab_autoscaler.sandbox.testing.running import SyncClient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
 
     from homelab_autoscaler.sandbox.clock import SandboxClock
@@ -38,6 +41,7 @@ class HostedControlPlane:
         self._stop: asyncio.Event | None = None
         self._started = threading.Event()
         self._failure: BaseException | None = None
+        self._changed = threading.Event()
         self.url = ""
         self.bmc_url = ""
 
@@ -74,6 +78,9 @@ class HostedControlPlane:
         async with ControlPlane(self._options, self._clock) as plane:
             self._plane = plane
             self.url, self.bmc_url = plane.url, plane.bmc_url
+            plane.server.store.listeners.append(lambda _: self._changed.set())
+            for machine in plane.fleet:
+                machine.on_change(lambda _: self._changed.set())
             self._started.set()
             await self._stop.wait()
 
@@ -106,6 +113,38 @@ class HostedControlPlane:
             return cast("T", await found if inspect.isawaitable(found) else found)
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(timeout)
+
+    def eventually(self, check: Callable[[], T | None], what: str, timeout: float = 60.0) -> T:
+        """Wait until a check, run in the caller's thread, gives something true; returns that.
+
+        It is repeated after every write to the API server and every change of a machine's power, not at a pace. A 404
+        of the check counts as "not yet".
+
+        Raises:
+            AssertionError: it did not come true in time.
+        """
+        end = time.monotonic() + timeout
+        while True:
+            self._changed.clear()
+            try:
+                if found := check():
+                    return found
+            except ApiStatusError as error:
+                if error.code != 404:
+                    raise
+            left = end - time.monotonic()
+            if left <= 0:
+                raise AssertionError(f"did not happen within {timeout} s: {what}")
+            self._changed.wait(left)
+
+    def client(self, user: str = "system:admin", groups: tuple[str, ...] = ()) -> SyncClient:
+        """A client for synchronous code, acting as a user."""
+
+        def run(request: Coroutine[Any, Any, Any]) -> Any:
+            assert self._loop is not None, "start the control plane first"
+            return asyncio.run_coroutine_threadsafe(request, self._loop).result(60.0)
+
+        return SyncClient(self.call(lambda plane: plane.server.local(user, groups)), run)
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig; returns its path."""

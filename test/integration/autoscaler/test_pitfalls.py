@@ -32,6 +32,18 @@ def test_pitfall_2_no_options_are_returned_unless_a_group_sets_some(day, generat
     assert {call.code for call in day.calls("NodeGroupGetOptions")} == {"UNIMPLEMENTED"}
 
 
+@pytest.mark.parametrize("generation", [Generation.V1_35, Generation.V1_36])
+@pytest.mark.parametrize("spec", [{}, {"scaleDownUnneededTime": "5m"}], ids=["flags", "options"])
+def test_pitfall_2_options_make_newer_releases_take_a_starting_machine_for_unready_and_ask_again(day, generation, spec):
+    # With options the startup time is 0 there, whatever a provider does; without them it is the flag's.
+    day.restart_autoscaler(generation=generation)
+    day.group(slots=3, **spec)
+    day.not_ready.update({"lab-0"})
+    day.pod()
+    day.tick(loops=8)
+    assert len(day.wanted()) == (2 if spec else 1)
+
+
 @pytest.mark.parametrize("generation", [Generation.V1_33, Generation.V1_34])
 def test_pitfall_3_an_older_autoscaler_survives_every_option(day, generation):
     day.restart_autoscaler(generation=generation)

@@ -81,6 +81,17 @@ def test_a_machine_with_a_startup_taint_is_on_its_way_and_no_second_one_is_asked
     assert day.wanted() == [slot]
 
 
+def test_a_node_that_is_ready_but_not_yet_untainted_still_is_on_its_way(day):
+    day.group(slots=2)
+    day.pod()
+    day.until(day.wanted)
+    (slot,) = day.wanted()
+    day.mute.add(slot)
+    day.node(slot, taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+    day.tick(loops=5)
+    assert day.wanted() == [slot]
+
+
 def test_without_any_template_the_slots_capacity_is_used(day):
     day.group(template=None)
     day.slot("a", capacity={"cpu": "8", "memory": "16Gi"})

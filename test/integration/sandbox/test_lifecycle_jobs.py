@@ -1,10 +1,12 @@
 """Jobs that really run: the Job controller, the scheduler and the host node together, on a manual clock."""
 
 import base64
+from dataclasses import replace
 
 import pytest
 
 from homelab_autoscaler.sandbox import resources
+from homelab_autoscaler.sandbox.apiserver import Fault
 from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions
 from homelab_autoscaler.sandbox.machines.spec import Behaviour, Firmware, MachineSpec
 from homelab_autoscaler.sandbox.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SECRETS, path
@@ -303,7 +305,7 @@ def test_no_process_and_no_file_outlives_the_control_plane(tmp_path):
     async def story(world):
         await world.create(JOBS, job(["sh", "-c", f"trap '' TERM; while :; do touch {alive}; sleep 0.02; done"]))
         await world.eventually(alive.exists, "the process runs")
-        roots.append(world.plane.simulators.processes._root)
+        roots.append(world.plane.simulators._root)
         assert roots[0].exists()
 
     run(story)
@@ -333,3 +335,64 @@ def test_resources_have_the_paths_of_their_groups():
     assert path(JOBS, "default", "j", "status") == "/apis/batch/v1/namespaces/default/jobs/j/status"
     assert path(resources.NODES, "ignored", "n1") == "/api/v1/nodes/n1"
     assert path(PODS) == "/api/v1/pods"
+
+
+FAULTS = {
+    "watches are cut": Fault(kind="watch-cut", events=2, count=60),
+    "revisions expire": Fault(kind="watch-expired", events=1, count=40),
+    "writes conflict": Fault(kind="conflict", probability=0.3, count=60),
+    "replies are lost": Fault(kind="drop-reply", probability=0.2, count=60),
+    "the server is overloaded": Fault(kind="too-many-requests", probability=0.3, count=60),
+    "the server is ill": Fault(kind="error", code=503, probability=0.3, count=60),
+    "events come twice": Fault(kind="duplicate-event"),
+}
+
+
+@pytest.mark.parametrize("title", FAULTS)
+def test_one_job_is_one_pod_and_one_power_command_although(title):
+    async def story(world):
+        await world.advance(5)
+        await world.create(JOBS, job(ON, suspend=True))
+        world.plane.server.faults.add(replace(FAULTS[title], user="system:[kns]*"))
+        await world.advance(5)
+        await world.admin.patch(path(JOBS, "default", "j"), {"spec": {"suspend": False}})
+        found = await finished(world)
+        assert "Complete" in conditions(found)
+        assert found["status"]["succeeded"] == 1
+        pods = [write for write in world.plane.server.writes if write.resource == "pods" and write.type == "ADDED"]
+        assert len(pods) == 1
+        assert [entry.sender for entry in world.plane.ledger.entries()] == ["j"]
+
+    run(story, MachineSpec("m1"))
+
+
+def test_a_job_that_lands_on_a_machine_runs_there_and_ends_with_the_machines_power(tmp_path):
+    alive = tmp_path / "alive"
+
+    async def story(world):
+        body = job(["sh", "-c", f"echo here; while :; do touch {alive}; sleep 0.02; done"])
+        body["spec"]["template"]["spec"]["nodeName"] = "m1"
+        await world.create(JOBS, body)
+        await world.eventually(alive.exists, "the process runs")
+        assert await logs(world) == "here\n"
+        world.plane.fleet["m1"].cut_power()
+        await world.advance(1)
+        alive.unlink()
+        await world.advance(5)
+        assert not alive.exists()
+        assert (await world.items(PODS))[0]["status"]["phase"] == "Running", "nobody is left to say otherwise"
+
+    quick = Behaviour(boot_seconds=1.0, firmware_delay=0.0)
+    run(story, MachineSpec("m1", behaviour=quick, initially_on=True))
+
+
+def test_a_job_on_the_machine_that_it_turns_off_ends_with_it():
+    async def story(world):
+        body = job(["sh", "-c", "python -m homelab_autoscaler.sandbox.power off m1; sleep 600"])
+        body["spec"]["template"]["spec"]["nodeName"] = "m1"
+        await world.create(JOBS, body)
+        await world.eventually(lambda: not world.plane.fleet["m1"].is_on and world.plane.ledger.entries(), "it is off")
+        assert [entry.command for entry in world.plane.ledger.entries()] == ["off"]
+
+    quick = Behaviour(boot_seconds=1.0, firmware_delay=0.0, stop_seconds=0.0)
+    run(story, MachineSpec("m1", behaviour=quick, initially_on=True))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
 
 from homelab_api import names
-from homelab_api.core import CoreNode, Job, Lease
+from homelab_api.core import CoreNode, Job, Lease, Pod
+from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
 from homelab_api.v2alpha1 import Call, Group, Node, NodeClaim
 from homelab_autoscaler.claim.create import ClaimFactory
 from homelab_autoscaler.claim.create import Request as ClaimRequest
@@ -26,6 +30,13 @@ POWER_SCRIPT = (
     "headers={'Content-Type':'application/json'},"
     "data=json.dumps({'command':sys.argv[1],'sender':os.environ['JOB_NAME']}).encode()),timeout=30)"
 )
+
+
+class RawPod(KubeObject):
+    """core/v1 Pod with its whole status, for what a failing test says."""
+
+    resource: ClassVar[ResourceInfo] = Pod.resource
+    status: JsonObject = Field(default_factory=dict)
 
 
 class Pool:
@@ -61,6 +72,18 @@ class Pool:
             self.client.get(Node, slot, self.namespace), ClaimRequest(call=call), read_at=time.monotonic()
         )
 
+    def claim_by_hand(self, slot: str, name: str, **metadata) -> NodeClaim:
+        """A claim as a person writes it: no labels, no owner, a name of their own."""
+        body = {
+            "metadata": {"name": name, "namespace": self.namespace, **metadata},
+            "spec": {"slotRef": {"name": slot}, "call": "Manual", "group": "pool"},
+        }
+        return self.client.create_json(NodeClaim, body, self.namespace)
+
+    def delete_slot(self, name: str) -> None:
+        with contextlib.suppress(NotFoundError):
+            self.client.delete(Node, name, self.namespace)
+
     def unclaim(self, claim: NodeClaim, reason: str = "NodeDeleted") -> None:
         with contextlib.suppress(NotFoundError):
             annotations = {names.ANNOTATION_END_REASON: reason}
@@ -73,8 +96,17 @@ class Pool:
     def slot(self, name: str) -> Node:
         return self.client.get(Node, name, self.namespace)
 
+    def slot_or_none(self, name: str) -> Node | None:
+        with contextlib.suppress(NotFoundError):
+            return self.slot(name)
+        return None
+
     def claims(self) -> list[NodeClaim]:
         return self.client.list(NodeClaim, self.namespace).items
+
+    def is_older_than_a_second(self, claim: NodeClaim) -> bool:
+        """Creation times have whole seconds: only then is another claim surely newer."""
+        return SystemClock().now() > claim.metadata.creation_timestamp + timedelta(seconds=1.1)
 
     def phase(self, claim: NodeClaim) -> str:
         with contextlib.suppress(NotFoundError):
@@ -113,6 +145,7 @@ class Pool:
             f"job {job.name}: suspended={job.suspended} finished={job.finished} marked={job.marked}"
             for job in self.jobs()
         ]
+        lines += [f"pod {pod.name}: {pod.status}" for pod in self.client.list(RawPod, self.namespace).items]
         return "\n".join(lines)
 
     def hand_over_lease(self, lease: str) -> None:

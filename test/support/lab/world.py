@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import yaml
 from pydantic import Field
 
+from homelab_api import names
 from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
 from homelab_autoscaler.runtime import Client, SystemClock, load_config
 from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions
@@ -54,7 +55,7 @@ def quick_settings() -> Settings:
                 "registration_wait": 60.0,
                 "gate_timeout": 60.0,
                 "deadline_slack": 60.0,
-                "off_settle": 6.0,
+                "off_settle": 30.0,
             }
         )
     )
@@ -99,7 +100,9 @@ class World:
         """A machine and its slot; returns the name of both. Times of the behaviour are true seconds."""
         machine = f"{pool.namespace}-{name}"
         timing = {"boot_seconds": 0.7, "stop_seconds": 0.2, "firmware_delay": 0.05, **behaviour}
-        spec = MachineSpec(machine, NodeSpec(f"node-{machine}"), Behaviour(**timing), initially_on=on)
+        # The kubelet brings the group label, as docs advise: no Job of another pool lands on a machine that just came.
+        node = NodeSpec(f"node-{machine}", labels={names.LABEL_GROUP: "pool"})
+        spec = MachineSpec(machine, node, Behaviour(**timing), initially_on=on)
         self._cluster.call(lambda plane: plane.fleet.add(spec) and None)
         pool.create_slot(machine, f"node-{machine}", **(slot or {}))
         return machine

@@ -14,7 +14,7 @@ POD = MinimalPodSpec.model_validate(
 
 
 def build(make, claim=None):
-    return build_job("j", "startup", make.slot(), claim, POD, JobOptions())
+    return build_job("j", "startup", make.slot(), claim, POD, JobOptions(), ["node-worker-02"])
 
 
 def test_a_lifecycle_job_starts_suspended_runs_once_and_has_an_end(make):
@@ -42,7 +42,10 @@ def test_its_pod_is_restricted_and_carries_no_token(make):
 def test_it_never_runs_on_a_machine_of_a_pool_and_is_not_evicted_for_one(make):
     template = build(make)["spec"]["template"]
     terms = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert terms["nodeSelectorTerms"][0]["matchExpressions"] == [{"key": names.LABEL_GROUP, "operator": "DoesNotExist"}]
+    assert terms["nodeSelectorTerms"][0]["matchExpressions"] == [
+        {"key": names.LABEL_GROUP, "operator": "DoesNotExist"},
+        {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-worker-01", "node-worker-02"]},
+    ]
     assert template["metadata"]["annotations"][names.ANNOTATION_SAFE_TO_EVICT] == "false"
 
 

@@ -31,6 +31,13 @@ def test_the_second_read_withdraws_a_boot_whose_reason_is_gone(make, scope_of, w
     assert why in still_asked(scope_of(make, claim, job), Operation.START_NODE, claim.uid, job.uid)
 
 
+def test_a_claim_whose_machine_was_asked_to_start_gets_no_second_power_on(make):
+    job = make.job("startup", suspended=True)
+    claim = make.claim(phase="booting", committed=True, powerRequestedAt=make.at(-30).isoformat())
+    why = still_asked(make.scope(claim, jobs=[job]), Operation.START_NODE, claim.uid, job.uid)
+    assert why == "the machine was asked to start already: one power-on per claim"
+
+
 def test_the_second_read_withdraws_a_shutdown_when_a_claim_wants_the_machine(make):
     job = make.job("shutdown", owner="uid-slot", suspended=True)
     scope = make.scope(make.claim(phase="pending"), node=make.node(), jobs=[job])

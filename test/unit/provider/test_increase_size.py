@@ -124,6 +124,10 @@ def make_on(world, slot):
     world.node(slot.name)
 
 
+def make_unready_but_alive(world, slot):
+    world.node(slot.name, ready="False", reason="KubeletNotReady")
+
+
 def make_busy(world, slot):
     world.job(slot, "shutdown")
 
@@ -153,6 +157,7 @@ def make_rivalled(world, slot):
         (make_held, "its owner has the machine"),
         (make_paused, "paused"),
         (make_on, "still on"),
+        (make_unready_but_alive, "not gone silent"),
         (make_busy, "lifecycle Job is under way"),
         (make_indebted, "last shutdown is not proven"),
         (make_exhausted, "failed too often"),
@@ -170,6 +175,13 @@ def test_a_slot_that_is_not_free_is_neither_claimed_nor_counted_in_max_size(worl
     assert error.cause is Cause.FAILED_PRECONDITION
     assert why in error.text
     assert [claim.slot_name for claim in world.scaler.increase("lab", 1)] == ["lab-1"]
+
+
+def test_a_machine_whose_kubelet_has_gone_silent_is_free_though_its_node_is_still_there(world):
+    world.group(deleteNodeObjects=False)
+    (slot,) = world.slots(1)
+    world.node(slot.name, ready="Unknown", reason="NodeStatusUnknown")
+    assert [claim.slot_name for claim in world.scaler.increase("lab", 1)] == [slot.name]
 
 
 def test_a_spent_streak_is_offered_again_when_its_rest_is_over(world, clock, settings):

@@ -4,6 +4,7 @@ import pytest
 
 from homelab_autoscaler.sandbox.clock import ManualSandboxClock
 from homelab_autoscaler.sandbox.informer import Informer
+from homelab_autoscaler.sandbox.resources import CONFIG_MAPS
 
 
 def obj(name, version, uid="", **spec):
@@ -55,7 +56,7 @@ def follow(script, story=None, seconds=1.0):
 
     async def run():
         clock = ManualSandboxClock()
-        informer = Informer(script, clock, "/api/v1/configmaps")
+        informer = Informer(script, clock, CONFIG_MAPS)
 
         def handler(old, new):
             heard.append((old and old["metadata"]["resourceVersion"], new and new["metadata"]["resourceVersion"]))

@@ -129,8 +129,32 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path):
     journal.close()
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b"nonsense\n" + path.read_bytes())
+    again = Journal(tmp_path)
     with pytest.raises(JournalError, match="line 1"):
-        Journal(tmp_path).load(Store())
+        again.load(Store())
+    again.close()
+
+
+def test_a_directory_belongs_to_one_process(tmp_path):
+    first = Journal(tmp_path)
+    with pytest.raises(JournalError, match="in use by another process"):
+        Journal(tmp_path)
+    first.close()
+    Journal(tmp_path).close()
+
+
+def test_a_journal_that_has_grown_is_replaced_by_a_snapshot_and_nothing_is_lost(tmp_path):
+    journal, store = Journal(tmp_path, limit=2_000), Store()
+    store.listeners.append(journal.append)
+    journal.load(store)
+    for value in range(200):
+        put(store, "ab"[value % 2], value)
+    assert (tmp_path / "journal.jsonl").stat().st_size < 4_000
+    journal.close()
+    again, reread = Store(), Journal(tmp_path)
+    reread.load(again)
+    reread.close()
+    assert (shown(again.collection("things").items()), again.revision) == ({"a": 198, "b": 199}, store.revision)
 
 
 def test_a_watcher_that_falls_too_far_behind_is_told_to_end():

@@ -39,11 +39,11 @@ _ALWAYS: JsonObject = {
 def to_core(body: JsonObject) -> JsonObject:
     """The stored form of an events.k8s.io Event."""
     found = {_BACK.get(key, key): value for key, value in body.items()}
+    found.pop("kind", None)
+    found.pop("apiVersion", None)
     found = {"kind": "Event", "apiVersion": "v1", "metadata": found.pop("metadata"), **found}
-    found["kind"], found["apiVersion"] = "Event", "v1"
     for key, value in _ALWAYS.items():
         found.setdefault(key, {} if value == {} else value)
-    found["metadata"] = _renamed_owners(found["metadata"], "v1")
     return found
 
 
@@ -59,12 +59,6 @@ def from_core(body: JsonObject) -> JsonObject:
     if body.get("firstTimestamp") and body.get("count"):
         found["deprecatedFirstTimestamp"] = body["firstTimestamp"]
     return found
-
-
-def _renamed_owners(metadata: JsonObject, api_version: str) -> JsonObject:
-    """managedFields speak of the version that wrote; their field names are those of that version and stay."""
-    del api_version
-    return metadata
 
 
 def _namespace_problems(reference: JsonObject, namespace: str) -> list[Cause]:

@@ -14,12 +14,10 @@ class Representation(NamedTuple):
     Attributes:
         format: json or yaml.
         form: empty for the object itself, else Table, PartialObjectMetadata or PartialObjectMetadataList.
-        pretty: indented JSON.
     """
 
     format: str = "json"
     form: str = ""
-    pretty: bool = False
 
     @property
     def content_type(self) -> str:

@@ -138,7 +138,7 @@ def applier(call: Call, options: WriteOptions, plane: Plane) -> Make:
         else:
             owners = ownership.read(old["metadata"])
             old["metadata"].pop("managedFields", None)
-        wanted = incoming.conformed(resource, incoming_copy(config), [], resource.bare())
+        wanted = incoming.conformed(resource, _copy(config), [], resource.bare())
         _drop_system(wanted, meta)
         merged, owners = ownership.apply(
             old,
@@ -156,7 +156,7 @@ def applier(call: Call, options: WriteOptions, plane: Plane) -> Make:
     return make
 
 
-def incoming_copy(config: JsonObject) -> JsonObject:
+def _copy(config: JsonObject) -> JsonObject:
     """A copy that may be changed."""
     copied: JsonObject = bodies.parse_json(incoming.compact(config).encode(), "")
     return copied
@@ -187,7 +187,7 @@ def _check_config(call: Call, config: JsonObject) -> None:
             f"the name of the object ({meta['name']}) does not match the name on the URL ({call.target.name})"
         )
     unknown: list[str] = []
-    incoming.conformed(resource, incoming_copy(config), unknown, resource.bare())
+    incoming.conformed(resource, _copy(config), unknown, resource.bare())
     if unknown:
         where = f"{meta.get('namespace', '')}/{call.target.name}"
         problems = "\n".join(f".{path}: field not declared in schema" for path in unknown)

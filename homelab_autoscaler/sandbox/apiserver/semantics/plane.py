@@ -26,7 +26,6 @@ class Call:
     Attributes:
         verb: as authorisation knows it: get, list, watch, create, update, patch, delete, deletecollection.
         warnings: texts that become Warning headers.
-        commits: revisions that the call has committed; empty for reads, dry runs and no-ops.
     """
 
     request: ApiRequest
@@ -35,7 +34,6 @@ class Call:
     target: Target
     verb: str
     warnings: list[str] = field(default_factory=list)
-    commits: list[int] = field(default_factory=list)
 
     @property
     def key(self) -> Key:
@@ -127,5 +125,4 @@ class Plane:
         return self.load(resource, change.stored)
 
     def _log(self, call: Call, change: Change, key: Key) -> None:
-        call.commits.append(change.revision)
         self.writes.add(call, key, change, self.clock.now())

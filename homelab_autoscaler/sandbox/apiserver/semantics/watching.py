@@ -17,7 +17,7 @@ from homelab_autoscaler.sandbox.apiserver.store import Change, ExpiredRevisionEr
 from homelab_autoscaler.sandbox.status import not_acceptable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, Callable
 
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
@@ -91,50 +91,53 @@ class Watching:
         if not failed:
             store.watch(call.resource.collection, watcher)
             self._open.add(watcher)
-        stream = self._run(watcher, call.resource, options, selection, view, first, failed=failed)
-        return ApiResponse(200, stream=stream)
+        collection = call.resource.collection
+        lines = self._run(watcher, options, selection, view, first, failed=failed)
+        return ApiResponse(200, stream=_Stream(lines, lambda: self._end(collection, watcher)))
+
+    def _end(self, collection: str, watcher: Watcher) -> None:
+        self._plane.store.unwatch(collection, watcher)
+        self._open.discard(watcher)
 
     async def _run(
         self,
         watcher: Watcher,
-        resource: Resource,
         options: ListOptions,
         selection: Selection,
         view: _View,
         first: list[bytes],
         *,
         failed: bool,
-    ) -> AsyncIterator[bytes]:
-        try:
-            for at in range(0, len(first), _BATCH):
-                yield b"".join(first[at : at + _BATCH])
-            if failed:
+    ) -> AsyncGenerator[bytes, None]:
+        for at in range(0, len(first), _BATCH):
+            yield b"".join(first[at : at + _BATCH])
+        if failed:
+            return
+        timeout = options.timeout if options.timeout is not None else _DEFAULT_TIMEOUT
+        end = time.monotonic() + timeout
+        mark = self._next_mark(end) if options.bookmarks else end
+        while not watcher.closed:
+            now = time.monotonic()
+            if now >= end:
                 return
-            timeout = options.timeout if options.timeout is not None else _DEFAULT_TIMEOUT
-            end = time.monotonic() + timeout
-            mark = self._next_mark(end) if options.bookmarks else end
-            while not watcher.closed:
-                now = time.monotonic()
-                if now >= end:
-                    return
-                if not await watcher.wait(min(mark, end) - now):
-                    if options.bookmarks and time.monotonic() >= mark:
-                        yield view.bookmark(self._plane.store.revision)
-                        mark = self._next_mark(end)
-                    continue
-                lines = [line for change in watcher.take() if (line := view.line(change, selection))]
-                if lines:
-                    yield b"".join(lines)
-                if watcher.overflowed:
-                    return
+            if not await watcher.wait(min(mark, end) - now):
                 if options.bookmarks and time.monotonic() >= mark:
                     yield view.bookmark(self._plane.store.revision)
                     mark = self._next_mark(end)
-                # Under a stream of changes the loop still gets its turn.
-                await asyncio.sleep(0)
-        finally:
-            self._plane.store.unwatch(resource.collection, watcher)
-            self._open.discard(watcher)
+                continue
+            changes = watcher.take()
+            lines = [line for change in changes if (line := view.line(change, selection))]
+            if lines:
+                yield b"".join(lines)
+            if watcher.overflowed:
+                return
+            if options.bookmarks and time.monotonic() >= mark:
+                # A bookmark must not promise what waits to be sent.
+                behind = watcher.pending and bool(changes)
+                yield view.bookmark(changes[-1].revision if behind else self._plane.store.revision)
+                mark = self._next_mark(end)
+            # Under a stream of changes the loop still gets its turn.
+            await asyncio.sleep(0)
 
     @staticmethod
     def _next_mark(end: float) -> float:
@@ -143,6 +146,30 @@ class Watching:
         if before_end > now + 0.05:
             return min(now + _BOOKMARK_PERIOD, before_end)
         return end + 1
+
+
+class _Stream:
+    """A watch's chunks. Closing it ends the watch even when nobody has taken a chunk yet."""
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], end: Callable[[], None]) -> None:
+        self._chunks = chunks
+        self._end = end
+
+    def __aiter__(self) -> _Stream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await anext(self._chunks)
+        except BaseException:
+            # The end of the stream, or of whoever reads it.
+            self._end()
+            raise
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        self._end()
+        await self._chunks.aclose()
 
 
 class _View:
@@ -180,14 +207,13 @@ class _View:
                     return self._left(change.previous, change.revision)
         if self._form == "Table":
             return self._encode(kind, self._plane.load(self._resource, stored))
+        if self._plain:
+            # Cheap enough to be put together for each watcher, and not worth keeping as long as the log.
+            return b'{"type":"' + kind.encode() + b'","object":' + stored.raw + b"}\n"
         key = (kind, *self._cache_key)
         line = change.lines.get(key)
         if line is None:
-            if self._plain:
-                line = b'{"type":"' + kind.encode() + b'","object":' + stored.raw + b"}\n"
-            else:
-                line = self._encode(kind, self._plane.load(self._resource, stored))
-            change.lines[key] = line
+            line = change.lines[key] = self._encode(kind, self._plane.load(self._resource, stored))
         return line
 
     def _left(self, previous: Stored, version: int) -> bytes:

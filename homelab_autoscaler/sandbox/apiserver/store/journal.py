@@ -8,6 +8,7 @@ kill can leave it, is cut off.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -25,18 +26,38 @@ if TYPE_CHECKING:
 _FORMAT = 1
 
 
-class JournalError(Exception):
-    """The directory holds something that this version cannot read."""
+class JournalError(OSError):
+    """The directory is in use, or holds something that this version cannot read."""
 
 
 class Journal:
-    """The files of one server. Only one process may use a directory at a time."""
+    """The files of one server. Only one process may use a directory at a time.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: made if it is not there.
+        limit: bytes of the journal from which on it is replaced by a new snapshot, provided that it has grown to
+            several times the last one: renewed leases would fill the disk otherwise.
+
+    Raises:
+        JournalError: another process uses the directory.
+    """
+
+    def __init__(self, directory: Path, limit: int = 64 * 1024 * 1024) -> None:
         self._snapshot = directory / "snapshot.jsonl"
         self._path = directory / "journal.jsonl"
-        directory.mkdir(parents=True, exist_ok=True)
+        self._limit = limit
+        self._size = 0
+        self._store: Store | None = None
         self._file: BinaryIO | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = (directory / "lock").open("wb")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise JournalError(
+                f"data directory {directory} is in use by another process: give this one its own"
+            ) from None
 
     def load(self, store: Store) -> None:
         """Bring a new store to the state of the files, and start a new journal from there.
@@ -64,6 +85,7 @@ class Journal:
             (change.revision - 1 for change in sorted(_log(store), key=lambda item: item.revision)), store.revision
         )
         store.oldest = max(store.oldest, first)
+        self._store = store
         self._compact(store)
 
     def _compact(self, store: Store) -> None:
@@ -76,19 +98,29 @@ class Journal:
             out.flush()
             os.fsync(out.fileno())
         fresh.replace(self._snapshot)
+        self._limit = max(self._limit, 4 * self._snapshot.stat().st_size)
+        self._size = 0
+        if self._file is not None:
+            self._file.close()
         # Unbuffered: a line is with the operating system before its answer goes out.
         self._file = self._path.open("wb", buffering=0)
 
     def append(self, change: Change) -> None:
         """Write one commit down."""
-        if self._file is not None:
-            self._file.write(_line("D" if change.type == "DELETED" else "P", change.collection, change.stored))
+        if self._file is None:
+            return
+        line = _line("D" if change.type == "DELETED" else "P", change.collection, change.stored)
+        self._file.write(line)
+        self._size += len(line)
+        if self._size > self._limit and self._store is not None:
+            self._compact(self._store)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the files and let others use the directory."""
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._lock.close()
 
 
 def _log(store: Store) -> Iterator[Change]:

@@ -24,6 +24,11 @@ class Watcher:
         self.overflowed = False
         self.closed = False
 
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be taken."""
+        return bool(self._queue)
+
     def push(self, change: Change) -> None:
         """Hand over a change. Called by the store, on the loop."""
         if len(self._queue) >= self._limit:

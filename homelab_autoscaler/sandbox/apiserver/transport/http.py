@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
@@ -14,6 +15,7 @@ from aiohttp import web
 from homelab_autoscaler.sandbox.apiserver.presentation.answers import answer
 from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, ApiResponse
 from homelab_autoscaler.sandbox.apiserver.semantics.body import MAX_BYTES, too_large
+from homelab_autoscaler.sandbox.status import failure
 
 if TYPE_CHECKING:
     import ssl
@@ -32,11 +34,17 @@ class HttpServer:
         self._runner: web.ServerRunner | None = None
         self._streams: set[asyncio.Task[object]] = set()
         self.url = ""
+        self._host = ""
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> str:
         """Listen on an address, over TLS if a context is given; port 0 takes a free one. Returns the URL."""
         server = web.Server(
-            self._serve, keepalive_timeout=_KEEPALIVE, access_log=None, max_line_size=65536, max_field_size=65536
+            self._serve,
+            keepalive_timeout=_KEEPALIVE,
+            handler_cancellation=True,
+            access_log=None,
+            max_line_size=65536,
+            max_field_size=65536,
         )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.5)
         await self._runner.setup()
@@ -45,6 +53,7 @@ class HttpServer:
         )
         site = web.SockSite(self._runner, listener, backlog=1024, ssl_context=tls)
         await site.start()
+        self._host = host
         bound = listener.getsockname()
         shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         self.url = f"{'https' if tls else 'http'}://{shown}:{bound[1]}"
@@ -59,6 +68,8 @@ class HttpServer:
             self._runner = None
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if _from_a_web_page(request.headers) or not self._known_host(request.host):
+            return await self._respond(request, _no_web_pages())
         try:
             async with asyncio.timeout(_BODY_TIMEOUT):
                 body = await _body(request)
@@ -77,6 +88,21 @@ class HttpServer:
         query = parse_qs(raw_query, keep_blank_values=True) if raw_query else {}
         answer = await self._handle(ApiRequest(request.method, raw_path, query, headers, body, multi))
         return await self._respond(request, answer)
+
+    def _known_host(self, host: str) -> bool:
+        """Whether a Host header is one that a local client sends.
+
+        A page whose name was made to point at 127.0.0.1 sends that name. Addresses cannot be re-pointed.
+        """
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = name.strip("[]").lower()
+        if name in {"localhost", self._host.lower()} or name.endswith(".localhost"):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
 
     async def _respond(self, request: web.BaseRequest, answer: ApiResponse) -> web.StreamResponse:
         if answer.abort:
@@ -133,6 +159,22 @@ async def _body(request: web.BaseRequest) -> bytes | None:
         elif size > 4 * MAX_BYTES:
             return None
     return b"".join(chunks) if size <= MAX_BYTES else None
+
+
+def _from_a_web_page(headers: Mapping[str, str]) -> bool:
+    """Whether a browser sends this for a page.
+
+    A server without users does what anybody on this machine asks, and Pods are processes here: no page that happens to
+    be open in a browser may be among those who ask.
+    """
+    return "Origin" in headers or headers.get("Sec-Fetch-Site", "none") != "none"
+
+
+def _no_web_pages() -> ApiResponse:
+    error = failure(
+        403, "Forbidden", "forbidden: this server does not answer web pages or names that it does not know", {}
+    )
+    return answer(error.status, error.code)
 
 
 def _too_large() -> ApiResponse:
