@@ -120,7 +120,10 @@ def _build(flags: ManagerFlags, options: ManagerOptions, settings: Settings, poo
     if flags.admission.address:
         add_webhook(manager, flags.admission, policy, user, pools, own)
     if flags.ports.grpc:
-        manager.add(_provider(flags.ports, manager, settings, pools, own))
+        provider = _provider(flags.ports, manager, settings, pools, own)
+        # This pod may still be labelled as the leader that it was before it crashed; it is none yet.
+        provider.label.clear()
+        manager.add(provider)
     return manager
 
 

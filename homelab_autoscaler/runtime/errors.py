@@ -204,8 +204,11 @@ def from_status(status: JsonObject, code: int | None = None, retry_after: float 
 
 
 def from_reply(code: int, body: bytes, headers: Mapping[str, str], now: datetime) -> ApiError:
-    """The exception for an HTTP reply of 400 or more; a body that is no Status becomes the message."""
-    retry_after = parse_retry_after(headers.get("Retry-After"), now)
+    """The exception for an HTTP reply of 400 or more; a body that is no Status becomes the message.
+
+    `headers` are by lower-case name.
+    """
+    retry_after = parse_retry_after(headers.get("retry-after"), now)
     try:
         status = orjson.loads(body)
     except orjson.JSONDecodeError:

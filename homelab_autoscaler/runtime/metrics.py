@@ -6,7 +6,15 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from homelab_autoscaler.runtime.queue.metrics import QueueMetrics
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from homelab_autoscaler.runtime.cache import Cache
+    from homelab_autoscaler.runtime.client import RequestSeen
 
 RECONCILE_BUCKETS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
@@ -22,7 +31,8 @@ RECONCILE_BUCKETS = (
     25.0, 30.0, 40.0, 50.0, 60.0, math.inf,
 )  # fmt: skip
 QUEUE_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0, math.inf)
-RESULTS = ("success", "error", "requeue_after", "requeue")
+REST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, math.inf)
+SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, math.inf)
 _MAX_PRIORITIES = 25
 OTHER_PRIORITIES = "other"
 
@@ -30,7 +40,7 @@ OTHER_PRIORITIES = "other"
 class Metrics:
     """All metrics of one manager, in one registry of its own: several managers in a process do not meet."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None, *, detailed_requests: bool = False) -> None:
         self.registry = registry or CollectorRegistry()
         r = self.registry
         c = ("controller",)
@@ -71,6 +81,7 @@ class Metrics:
         self.rest_requests = _counter(
             "rest_client_requests_total", "Requests to the API server", ("code", "method", "host"), r
         )
+        self._rest = _RestMetrics(r) if detailed_requests else None
         self.leader = Gauge("leader_election_master_status", "1 while this process leads", ("name",), registry=r)
         self.leader_slowpath = _counter(
             "leader_election_slowpath_total", "Renewals that needed a read first", ("name",), r
@@ -92,6 +103,9 @@ class Metrics:
             "certwatcher_read_certificate_errors_total", "Certificates that could not be read", (), r
         )
         self.events_dropped = _counter("event_recorder_dropped_total", "Events not written, by cause", ("cause",), r)
+        ProcessCollector(registry=r)
+        PlatformCollector(registry=r)
+        GCCollector(registry=r)
         self._live = _LiveCollector()
         r.register(self._live)
 
@@ -104,18 +118,60 @@ class Metrics:
         """Report the state of all informers of a cache."""
         self._live.cache = cache
 
-    def observe_request(self, host: str) -> Callable[[str, int], None]:
-        """An observer for a Transport."""
+    def observe_request(self, host: str) -> Callable[[RequestSeen], None]:
+        """An observer for a Transport: counts requests, and measures them if `detailed_requests` was asked for."""
         children: dict[tuple[str, int], Counter] = {}
 
-        def observe(method: str, status: int) -> None:
-            child = children.get((method, status))
+        def observe(seen: RequestSeen) -> None:
+            key = (seen.method, seen.status)
+            child = children.get(key)
             if child is None:
-                code = str(status) if status else "<error>"
-                child = children[(method, status)] = self.rest_requests.labels(code, method, host)
+                code = str(seen.status) if seen.status else "<error>"
+                child = children[key] = self.rest_requests.labels(code, seen.method, host)
             child.inc()
+            if self._rest is not None:
+                self._rest.observe(seen, host)
 
         return observe
+
+
+class _RestMetrics:
+    """What client-go measures of requests when asked to. Connections are rare, so name resolution is not measured."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("verb", "host")
+        self._duration = Histogram(
+            "rest_client_request_duration_seconds",
+            "Length of requests",
+            labels,
+            registry=registry,
+            buckets=REST_BUCKETS,
+        )
+        self._sent = Histogram(
+            "rest_client_request_size_bytes", "Bytes sent", labels, registry=registry, buckets=SIZE_BUCKETS
+        )
+        self._received = Histogram(
+            "rest_client_response_size_bytes", "Bytes received", labels, registry=registry, buckets=SIZE_BUCKETS
+        )
+        self._throttled = Histogram(
+            "rest_client_rate_limiter_duration_seconds",
+            "Wait for the client's own limit",
+            labels,
+            registry=registry,
+            buckets=REST_BUCKETS,
+        )
+        self._retries = _counter(
+            "rest_client_request_retries_total", "Requests sent once more", ("code", *labels), registry
+        )
+
+    def observe(self, seen: RequestSeen, host: str) -> None:
+        labels = (seen.method, host)
+        self._duration.labels(*labels).observe(seen.seconds)
+        self._throttled.labels(*labels).observe(seen.throttled)
+        self._sent.labels(*labels).observe(seen.sent)
+        self._received.labels(*labels).observe(seen.received)
+        if seen.attempt > 1:
+            self._retries.labels(str(seen.status) if seen.status else "<error>", *labels).inc()
 
 
 class PrometheusQueueMetrics(QueueMetrics):

@@ -6,10 +6,11 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from homelab_autoscaler.sandbox.apiserver import ApiServerOptions
-from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions, serve
+from homelab_autoscaler.sandbox.attached import AttachedSimulators, read_kubeconfig
+from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions, serve, until_signalled
 from homelab_autoscaler.sandbox.machines.declare import machines_from_file
 from homelab_autoscaler.sandbox.machines.spec import MachineSpec
 from homelab_autoscaler.sandbox.simulators import SimulatorOptions
@@ -39,6 +40,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ledger", type=Path, metavar="FILE", help="keep the power ledger in this file, too")
     found.add_argument("--data-dir", type=Path, metavar="DIR", help="keep objects here over a restart")
     found.add_argument("--speed", type=float, default=1.0, help="20: delays of the cluster are 20 times shorter")
+    found.add_argument(
+        "--attach",
+        type=Path,
+        metavar="KUBECONFIG",
+        help="run no API server: machines, host node, scheduler for that cluster; add --no-controllers if it has some",
+    )
     found.add_argument("--rbac", action="store_true", help="evaluate roles for tokens and impersonated users")
     found.add_argument("--token-file", type=Path, metavar="FILE", help='static tokens: token,user,uid,"group1,group2"')
     found.add_argument("--no-controllers", action="store_true", help="run none of a cluster's controllers")
@@ -71,10 +78,29 @@ def options(arguments: argparse.Namespace) -> ControlPlaneOptions:
     )
 
 
+async def attach(kubeconfig: Path, options: SimulatorOptions, out: TextIO) -> None:
+    """Run the simulators against another cluster until SIGTERM or SIGINT.
+
+    Raises:
+        OSError: the BMC port is in use.
+        ValueError: the kubeconfig lacks something.
+    """
+    ended = until_signalled()
+    async with AttachedSimulators(read_kubeconfig(kubeconfig), options) as simulators:
+        machines = ", ".join(machine.name for machine in simulators.fleet) or "none"
+        out.write(f"attached to  {kubeconfig}\nmachines     {machines}   ({simulators.bmc.url}/machines)\n")
+        out.flush()
+        await ended.wait()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    given = parser().parse_args(arguments)
     try:
-        asyncio.run(serve(options(parser().parse_args(arguments)), sys.stdout))
+        if given.attach is not None:
+            asyncio.run(attach(given.attach, options(given).simulators, sys.stdout))
+        else:
+            asyncio.run(serve(options(given), sys.stdout))
     except (ValueError, OSError) as error:
         print(f"sandbox: {error}", file=sys.stderr)  # noqa: T201 - a command line
         return 1

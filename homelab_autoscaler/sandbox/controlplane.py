@@ -120,16 +120,22 @@ class ControlPlane:
         await self.close()
 
 
+def until_signalled() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set, instead of ending the process."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    return ended
+
+
 async def serve(options: ControlPlaneOptions, out: TextIO) -> None:
     """Run a control plane until SIGTERM or SIGINT, telling where it is.
 
     Raises:
         OSError: a port is in use.
     """
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+    ended = until_signalled()
     async with ControlPlane(options) as plane:
         machines = ", ".join(machine.name for machine in plane.fleet) or "none"
         lines = [

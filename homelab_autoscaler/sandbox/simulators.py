@@ -99,7 +99,7 @@ class Simulators:
         ledger = PowerLedger(clock.now, options.ledger_path)
         timings = options.timings
         around = Surroundings(clock, ledger, client, timings.kubelet, timings.factor, self._processes)
-        self.fleet = Fleet(around, (self._scaled(spec) for spec in options.machines))
+        self.fleet = Fleet(around, options.machines)
         self.bmc = BmcServer(self.fleet)
 
     def _processes(self, client: ApiClient, node: str) -> ProcessRuntime:
@@ -110,9 +110,6 @@ class Simulators:
         runtime = ProcessRuntime(client, self._clock, root, self.logs, environment=environment)
         self._runtimes.append(runtime)
         return runtime
-
-    def _scaled(self, spec: MachineSpec) -> MachineSpec:
-        return replace(spec, behaviour=spec.behaviour.scaled(self._options.timings.factor))
 
     @property
     def ledger(self) -> PowerLedger:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.runtime.client import Client
     from homelab_autoscaler.runtime.clock import Clock
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 NAMESPACE = "homelab-autoscaler-system"
 
 

@@ -9,7 +9,7 @@ from homelab_autoscaler.runtime.cache.cache import Cache
 from homelab_autoscaler.runtime.cache.delivery import Handler, Registration
 from homelab_autoscaler.runtime.cache.indexers import Indexer, field_index_name, field_indexer
 from homelab_autoscaler.runtime.cache.informer import Informer
-from homelab_autoscaler.runtime.cache.lister import Lister
+from homelab_autoscaler.runtime.cache.lister import CacheNotStartedError, Lister
 from homelab_autoscaler.runtime.cache.listwatch import ApiListWatch, ListPage, ListWatch, Watch, WatchEvent
 from homelab_autoscaler.runtime.cache.mutation import MutationError, check_mutations
 from homelab_autoscaler.runtime.cache.reflector import Reflector, ReflectorOptions, Sink
@@ -20,6 +20,7 @@ __all__ = [
     "Backoff",
     "BackoffOptions",
     "Cache",
+    "CacheNotStartedError",
     "Handler",
     "Indexer",
     "Informer",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=KubeObject)
 _MIN_RESYNC = 1.0
+START_PATIENCE = 5.0
 _log = structlog.get_logger("homelab_autoscaler.runtime.informer")
 
 
@@ -76,7 +77,7 @@ class Informer(Generic[T]):
         self.kind = kind
         self.namespace = namespace
         self.store: Store[T] = Store(kind, indexers)
-        self.lister: Lister[T] = Lister(self.store)
+        self.lister: Lister[T] = Lister(self.store, self._await_start)
         self._clock = clock
         self._transform = transform
         self._reflector = Reflector(source, self, kind.resource, clock, options=options, on_error=on_error, rng=rng)
@@ -84,6 +85,7 @@ class Informer(Generic[T]):
         self._turn = threading.RLock()
         self._synced = threading.Condition()
         self._has_synced = False
+        self._started = threading.Event()
         self._registrations: list[Registration[T]] = []
         self._threads: list[threading.Thread] = []
         self._stop: StopSignal | None = None
@@ -103,6 +105,8 @@ class Informer(Generic[T]):
             if self._stop is not None:
                 raise RuntimeError(f"the informer of {self.kind.resource.group_resource} was started before")
             self._stop = stop
+            self._started.set()
+            self._wake()
             for registration in self._registrations:
                 self._start(registration, stop)
         try:
@@ -114,24 +118,32 @@ class Informer(Generic[T]):
             for thread in threads:
                 thread.join()
 
+    def _await_start(self) -> bool:
+        """Whether it was started, within a few seconds from now."""
+        return self._started.is_set() or self._wait_for(self._started.is_set, START_PATIENCE)
+
     def has_synced(self) -> bool:
         """True once the first list has been applied to the store (not necessarily delivered: see Registration)."""
         return self._has_synced
 
     def wait_for_sync(self, stop: StopSignal, timeout: float) -> bool:
         """Wait for `has_synced`; False when stopped or out of time."""
-        deadline = self._clock.monotonic() + timeout
         remove = stop.on_set(self._wake)
         try:
-            with self._synced:
-                while not self._has_synced:
-                    remaining = deadline - self._clock.monotonic()
-                    if stop.is_set() or remaining <= 0:
-                        return False
-                    self._clock.wait(self._synced, remaining)
-                return True
+            self._wait_for(lambda: self._has_synced or stop.is_set(), timeout)
+            return self._has_synced and not stop.is_set()
         finally:
             remove()
+
+    def _wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
+        deadline = self._clock.monotonic() + timeout
+        with self._synced:
+            while not condition():
+                remaining = deadline - self._clock.monotonic()
+                if remaining <= 0:
+                    return False
+                self._clock.wait(self._synced, remaining)
+            return True
 
     @property
     def silence(self) -> float:

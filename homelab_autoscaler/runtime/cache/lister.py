@@ -10,19 +10,32 @@ from homelab_autoscaler.runtime.cache.store import Store, object_key
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T", bound=KubeObject)
+
+
+class CacheNotStartedError(RuntimeError):
+    """Something read the cache before it was started: an empty answer would have been a lie."""
 
 
 class Lister(Generic[T]):
     """Reads of one kind from the local store; the objects are shared and must not be changed (they are frozen).
 
-    Before the informer has synced it answers from what there is, possibly nothing: controllers wait for the sync.
+    Between the start of its informer and the first list it answers from what there is, possibly nothing: controllers
+    wait for the sync. A read before the start waits a few seconds for it, then raises CacheNotStartedError.
     """
 
-    def __init__(self, store: Store[T]) -> None:
-        self._store = store
+    def __init__(self, store: Store[T], started: Callable[[], bool] = lambda: True) -> None:
+        self._all = store
+        self._started = started
+
+    @property
+    def _store(self) -> Store[T]:
+        if not self._started():
+            name = self._all.kind.resource.group_resource
+            raise CacheNotStartedError(f"{name} was read before the cache was started")
+        return self._all
 
     def get(self, name: str, namespace: str | None = None) -> T | None:
         """The object of that name, None if the store has none."""

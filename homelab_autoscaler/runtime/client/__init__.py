@@ -3,7 +3,7 @@
 from homelab_autoscaler.runtime.client.client import Client, ObjectList, Propagation, Write
 from homelab_autoscaler.runtime.client.ratelimit import TokenBucket
 from homelab_autoscaler.runtime.client.retry import NO_RETRY, RetryPolicy
-from homelab_autoscaler.runtime.client.transport import Reply, Stream, Transport
+from homelab_autoscaler.runtime.client.transport import Reply, RequestSeen, Stream, Transport
 
 __all__ = [
     "NO_RETRY",
@@ -11,6 +11,7 @@ __all__ = [
     "ObjectList",
     "Propagation",
     "Reply",
+    "RequestSeen",
     "RetryPolicy",
     "Stream",
     "TokenBucket",

@@ -347,7 +347,9 @@ class Client:
             timeout = self._timeout if left is None else min(self._timeout, left)
             error: ApiError
             try:
-                reply = self.transport.request(method, target, body=data, content_type=content_type, timeout=timeout)
+                reply = self.transport.request(
+                    method, target, body=data, content_type=content_type, timeout=timeout, attempt=attempt
+                )
             except TransportError as failure:
                 error = failure
             else:

@@ -57,7 +57,7 @@ class Manager:
     def __init__(self, options: ManagerOptions) -> None:
         self.options = options
         self.clock: Clock = options.clock
-        self.metrics = Metrics()
+        self.metrics = Metrics(detailed_requests=options.detailed_request_metrics)
         self.checks = HealthChecks()
         observer = self.metrics.observe_request(options.config.host)
         limiter = None

@@ -47,6 +47,7 @@ class ManagerOptions:
         burst: requests above that limit at once.
         pool_size: kept connections; more than watches and workers together.
         reflector: numbers of the reflectors.
+        detailed_request_metrics: measure length and size of requests too, not just their number.
         read_your_writes: put passes off until the cache has seen the writes of the pass before.
         on_leadership_lost: called when the lease is lost, at once and from the election's thread. It is the outermost
             layer's way to end the process; the default None makes `run` raise LeadershipLost without grace.
@@ -67,5 +68,6 @@ class ManagerOptions:
     burst: int = 300
     pool_size: int = 64
     reflector: ReflectorOptions | None = None
+    detailed_request_metrics: bool = False
     read_your_writes: bool = True
     on_leadership_lost: Callable[[Exception], NoReturn] | None = None

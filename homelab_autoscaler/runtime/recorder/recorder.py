@@ -17,11 +17,11 @@ from homelab_autoscaler.runtime.errors import (
     TransportError,
     UnavailableError,
 )
-from homelab_autoscaler.runtime.recorder.correlator import Observation
+from homelab_autoscaler.runtime.recorder.correlator import LruTable, Observation
 from homelab_autoscaler.runtime.recorder.model import ObjectReference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from homelab_api.meta import KubeObject
     from homelab_autoscaler.runtime.clock import Clock
@@ -32,6 +32,7 @@ QUEUE_SIZE = 1000
 TRIES = 12
 RETRY_AFTER = 10.0
 MESSAGE_LIMIT = 1024
+DEDUPE_WINDOW = 120.0
 _RETRIED = (TransportError, TooManyRequestsError, InternalServerError, UnavailableError, ServerTimeoutError)
 _log = structlog.get_logger("homelab_autoscaler.runtime.recorder")
 
@@ -79,10 +80,20 @@ class EventRecorder:
         self._rng = rng or random.Random()  # noqa: S311 - jitter needs no secrecy
         self._condition = threading.Condition()
         self._queue: deque[Observation] = deque()
+        self._recent: LruTable[float] = LruTable(4096)
         self._busy = False
         self._closed = False
 
-    def event(self, obj: KubeObject, type_: EventType, reason: str, message: str) -> None:
+    def event(
+        self,
+        obj: KubeObject,
+        type_: EventType,
+        reason: str,
+        message: str,
+        *,
+        dedupe: Sequence[str] | None = None,
+        window: float = DEDUPE_WINDOW,
+    ) -> None:
         """Record that something happened to an object.
 
         Args:
@@ -90,6 +101,9 @@ class EventRecorder:
             type_: Warning for what people should look at.
             reason: one CamelCase word for machines and filters.
             message: a sentence for people; cut to 1,024 characters.
+            dedupe: what makes this event the same as another of its object and reason, whatever the message says (an
+                empty sequence: always the same); a repetition within `window` is dropped. None: every event counts.
+            window: seconds for which a repetition by `dedupe` is dropped.
         """
         reference = ObjectReference(
             api_version=obj.resource.api_version,
@@ -103,11 +117,21 @@ class EventRecorder:
         with self._condition:
             if self._closed:
                 return
+            if dedupe is not None and self._repeats((obj.uid or obj.name, type_, reason, tuple(dedupe)), window):
+                return
             if len(self._queue) < self._queue_size:
                 self._queue.append(observation)
                 self._condition.notify_all()
                 return
         self._dropped("queue full", observation)
+
+    def _repeats(self, key: object, window: float) -> bool:
+        now = self._clock.monotonic()
+        last = self._recent.get(key)
+        if last is not None and now - last < window:
+            return True
+        self._recent.put(key, now)
+        return False
 
     def run(self, stop: StopSignal) -> None:
         """Write until stopped; what is queued then is tried once more, without waiting for retries."""

@@ -64,6 +64,7 @@ class KubeletTimings:
         lease_renew: Between renewals of the Lease.
         lease_duration: leaseDurationSeconds (rounded up to whole seconds: the API takes nothing else).
         status_check: Between looks at the own node.
+        status_report: Between reports of an unchanged status, which move the heartbeat times.
         ready_after: From registration until Ready=True (runtime and network come up).
         register_retry: Between attempts to register.
         restart_backoff: First pause before a container is restarted; doubles up to 30 times that.
@@ -73,6 +74,7 @@ class KubeletTimings:
     lease_renew: float = 10.0
     lease_duration: float = 40.0
     status_check: float = 10.0
+    status_report: float = 300.0
     ready_after: float = 3.0
     register_retry: float = 2.0
     restart_backoff: float = 10.0
@@ -119,6 +121,7 @@ class NodeAgent:
         self._ready: tuple[bool, str, str] = (False, "KubeletNotReady", "container runtime network not ready")
         self.registered = False
         self.became_ready = asyncio.Event()
+        self._reported = clock.monotonic()
 
     async def register(self) -> None:
         """Make the Node, or take over the one that is there; repeats until it succeeds."""
@@ -219,11 +222,15 @@ class NodeAgent:
         if booted and booted != self._boot_id:
             text = f"Node {self.node.name} has been rebooted, boot id: {self._boot_id}"
             await self._events.record(live, "Warning", "Rebooted", text)
-        if all(present.get(name) == wanted[name] for name in ("capacity", "allocatable", "nodeInfo")) and all(
-            _says(present, item) for item in wanted["conditions"]
+        due = self._clock.monotonic() - self._reported >= self._timings.status_report
+        if (
+            not due
+            and all(present.get(name) == wanted[name] for name in ("capacity", "allocatable", "nodeInfo"))
+            and all(_says(present, item) for item in wanted["conditions"])
         ):
             return
         await self._client.patch(f"{self._path}/status", {"status": wanted}, STRATEGIC_PATCH)
+        self._reported = self._clock.monotonic()
 
     async def keep_status(self) -> None:
         """Post a status at once, again when the node is ready, and then whenever it differs."""

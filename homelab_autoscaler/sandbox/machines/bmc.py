@@ -1,6 +1,7 @@
 """The machines' management endpoint: power commands, the ledger, and the handles of whoever tests or plays.
 
 * `GET /machines`, `GET /machines/<name>`: power, behaviour and history.
+* `POST /machines` with a declaration (see `declare`): one more machine.
 * `POST /machines/<name>/power` with `{"command": "on" or "off", "sender": "<who>"}`: 200 `{"result": …}`, or 502 when
   the firmware refuses or its answer is lost.
 * `POST /machines/<name>/events` with `{"event": "press", "cut", "crash" or "reboot"}`: the machine afterwards.
@@ -16,6 +17,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
+
+from homelab_autoscaler.sandbox.machines.declare import machine_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,6 +50,7 @@ class BmcServer:
         """
         app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[_plain_errors])
         app.router.add_get("/machines", self._list)
+        app.router.add_post("/machines", self._add)
         app.router.add_get("/machines/{name}", self._show)
         app.router.add_post("/machines/{name}/power", self._power)
         app.router.add_post("/machines/{name}/events", self._event)
@@ -74,6 +78,13 @@ class BmcServer:
     async def _list(self, _request: web.Request) -> web.Response:
         return web.json_response({"machines": [machine.to_json() for machine in self._fleet]})
 
+    async def _add(self, request: web.Request) -> web.Response:
+        try:
+            machine = self._fleet.add(machine_from_json(await _body(request), "machine"))
+        except ValueError as error:
+            raise _problem(400, str(error)) from None
+        return web.json_response(machine.to_json(), status=201)
+
     async def _show(self, request: web.Request) -> web.Response:
         return web.json_response(self._machine(request).to_json())
 
@@ -87,6 +98,7 @@ class BmcServer:
             result = machine.command(str(body.get("command")), sender)
         except ValueError as error:
             raise _problem(400, f"command: {error}") from None
+        await machine.answer_pause()
         if not result.acknowledged:
             raise _problem(502, f'machine "{machine.name}" did not confirm "{body["command"]}"')
         return web.json_response({"machine": machine.name, "result": result.result})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from homelab_autoscaler.sandbox.machines.machine import Machine, Surroundings
@@ -35,14 +36,15 @@ class Fleet:
         return self._around.ledger
 
     def add(self, spec: MachineSpec) -> Machine:
-        """One more machine.
+        """One more machine; its times are divided by the sandbox's factor.
 
         Raises:
             ValueError: the name is taken.
         """
         if spec.name in self._machines:
             raise ValueError(f'machine "{spec.name}" is declared twice: give each machine a name of its own')
-        machine = Machine(spec, self._around)
+        behaviour = spec.behaviour.scaled(self._around.factor)
+        machine = Machine(replace(spec, behaviour=behaviour), self._around)
         self._machines[spec.name] = machine
         if self._started:
             machine.start()

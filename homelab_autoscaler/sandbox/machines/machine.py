@@ -144,6 +144,10 @@ class Machine:
         log.info("power command", machine=self.name, command=command, sender=sender, result=result.result)
         return result
 
+    async def answer_pause(self) -> None:
+        """Wait as long as the management endpoint takes to answer."""
+        await self._around.clock.sleep(self.behaviour.reply_delay)
+
     def _decide(self, command: str) -> CommandResult:
         firmware = self.behaviour.power_on if command == "on" else self.behaviour.power_off
         if firmware is Firmware.REFUSE:

@@ -43,6 +43,7 @@ class Behaviour:
     """How a machine behaves; times in seconds.
 
     Attributes:
+        reply_delay: How long the management endpoint takes to answer a command (which is carried out at once).
         firmware_delay: From an accepted command until the power changes.
         boot_seconds: From power until the kubelet starts.
         stop_seconds: From an off command until the power goes (the operating system shuts down).
@@ -57,6 +58,7 @@ class Behaviour:
         startup_taints_clear: Seconds from Ready until they are taken away; None for never.
     """
 
+    reply_delay: float = 0.0
     firmware_delay: float = 1.0
     boot_seconds: float = 60.0
     stop_seconds: float = 5.0
@@ -96,7 +98,7 @@ class Behaviour:
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
 
-_TIMES: Final = ("firmware_delay", "boot_seconds", "stop_seconds")
+_TIMES: Final = ("reply_delay", "firmware_delay", "boot_seconds", "stop_seconds")
 _FLAGS: Final = ("dead", "join_refused", "kubelet_hung", "announce_shutdown")
 
 

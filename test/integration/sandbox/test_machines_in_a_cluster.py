@@ -149,6 +149,17 @@ def test_a_short_reboot_goes_unnoticed_by_the_ready_condition():
     run(story)
 
 
+def test_an_unchanged_status_is_reported_every_five_minutes():
+    async def story(world):
+        before = condition(await node_is(world, "True"))["lastHeartbeatTime"]
+        await world.advance(240)
+        assert condition(await world.get(NODES, "m1"))["lastHeartbeatTime"] == before
+        await world.advance(80)
+        assert condition(await world.get(NODES, "m1"))["lastHeartbeatTime"] > before
+
+    run(story)
+
+
 def test_a_hung_kubelet_makes_its_node_unknown_although_the_machine_is_on():
     async def story(world):
         await node_is(world, "True")

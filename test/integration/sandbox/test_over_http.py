@@ -1,5 +1,6 @@
 """The same cluster as a person meets it: over HTTP, in a thread or as a process, in real time made fast."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from homelab_autoscaler.sandbox.attached import AttachedSimulators, read_kubeconfig
+from homelab_autoscaler.sandbox.client import HttpClient
 from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions
 from homelab_autoscaler.sandbox.machines.spec import Behaviour, Firmware, MachineSpec
 from homelab_autoscaler.sandbox.resources import JOBS, NODES, PODS, path
 from homelab_autoscaler.sandbox.simulators import SimulatorOptions
+from homelab_autoscaler.sandbox.testing import running_api_server
 from homelab_autoscaler.sandbox.testing.hosted import HostedControlPlane
 from homelab_autoscaler.sandbox.timings import Timings
 
@@ -47,8 +51,7 @@ def power(cluster, *arguments, **environment):
 
 
 def ready(cluster, name):
-    node = cluster.client().get(path(NODES, name=name))
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in node["status"]["conditions"])
+    return shows_ready(cluster.client().get(path(NODES, name=name)))
 
 
 def test_a_machine_is_turned_on_over_http_and_becomes_a_node(cluster):
@@ -78,6 +81,71 @@ def test_machines_are_programmed_over_http(cluster):
     assert json.loads(text)["power"] == "off"
     names = [machine["name"] for machine in json.loads(http("GET", f"{cluster.bmc_url}/machines")[1])["machines"]]
     assert names == ["m1", "liar"]
+
+
+def test_a_machine_can_be_added_while_the_cluster_runs(cluster):
+    declared = {"name": "m3", "labels": {"disk": "ssd"}, "initiallyOn": True, "behaviour": {"boot_seconds": 4}}
+    status, text = http("POST", f"{cluster.bmc_url}/machines", declared)
+    assert (status, json.loads(text)["behaviour"]["boot_seconds"]) == (201, 4 / SPEED)
+    cluster.eventually(lambda: ready(cluster, "m3"), "the new node is ready")
+    status, text = http("POST", f"{cluster.bmc_url}/machines", declared)
+    assert (status, "declared twice" in text) == (400, True)
+    status, text = http("POST", f"{cluster.bmc_url}/machines", {"nodeName": "x"})
+    assert (status, json.loads(text)["error"]) == (400, "machine.name: every machine needs a name")
+
+
+def test_a_slow_management_endpoint_answers_late_but_has_done_it(cluster):
+    http("PATCH", f"{cluster.bmc_url}/machines/m1/behaviour", {"reply_delay": 600})
+    with pytest.raises(TimeoutError):
+        send_with_patience(f"{cluster.bmc_url}/machines/m1/power", 0.3)
+    assert [entry.result for entry in cluster.call(lambda plane: plane.ledger.entries())] == ["accepted"]
+
+
+def send_with_patience(url, seconds):
+    body = json.dumps({"command": "on", "sender": "me"}).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+    with urllib.request.urlopen(request, timeout=seconds):
+        raise AssertionError("it answered")
+
+
+@pytest.mark.parametrize("controllers", [True, False])
+def test_the_simulators_run_against_a_server_that_they_only_know_by_kubeconfig(tmp_path, controllers):
+    with running_api_server() as server:
+        kubeconfig = read_kubeconfig(server.kubeconfig)
+        options = SimulatorOptions(
+            machines=(MachineSpec("m1", initially_on=True),),
+            timings=Timings().scaled(SPEED),
+            controllers=controllers,
+        )
+
+        async def story():
+            client = HttpClient.from_kubeconfig(kubeconfig)
+            async with asyncio.timeout(60), client, AttachedSimulators(kubeconfig, options):
+                await seen(client, path(NODES), lambda node: node["metadata"]["name"] == "m1" and shows_ready(node))
+                if controllers:
+                    await client.create(path(JOBS, "default"), simple_job())
+                    await seen(client, path(JOBS), lambda job: job["status"].get("succeeded") == 1)
+
+        asyncio.run(story())
+
+
+async def seen(client, collection, check):
+    """Follow a collection until one of its objects passes a check."""
+    async for event in client.watch(collection):
+        if check(event["object"]):
+            return
+
+
+def shows_ready(node):
+    conditions = node["status"].get("conditions", [])
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+def simple_job():
+    container = {"name": "main", "image": "x", "command": ["true"]}
+    tolerations = [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]
+    pod = {"restartPolicy": "Never", "containers": [container], "tolerations": tolerations}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}}
 
 
 @pytest.mark.parametrize(
@@ -217,6 +285,8 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path, number):
             ["--machines-file", "bad.yaml"],
             'bad.yaml: machines[0].capacity.memory: quantity "16 cores" is not understood',
         ),
+        (["--attach", "none.kubeconfig"], "none.kubeconfig: No such file or directory"),
+        (["--attach", "bad.yaml"], "bad.yaml: not a kubeconfig"),
         (["--machines-file", "twice.yaml"], 'machine "a" is declared twice'),
     ],
 )

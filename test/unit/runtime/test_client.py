@@ -30,6 +30,7 @@ from homelab_autoscaler.runtime import (
 from homelab_autoscaler.runtime.client import RetryPolicy, TokenBucket, Transport
 from homelab_autoscaler.runtime.clock import SystemClock
 from homelab_autoscaler.runtime.errors import StallError, from_status
+from homelab_autoscaler.runtime.metrics import Metrics
 from homelab_autoscaler.runtime.testing import FakeClock
 
 
@@ -442,3 +443,21 @@ def test_writes_are_told_to_observers(script, client):
         ("n1", "u1", "7", False),
         ("n1", "u1", "", True),
     ]
+
+
+def test_requests_are_counted_and_measured_when_asked(script, clock):
+    metrics = Metrics(detailed_requests=True)
+    transport = Transport(script.config, clock, observer=metrics.observe_request("api"))
+    client = Client(script.config, clock, transport=transport)
+    script.status(500, "")
+    script.reply(200, NODE)
+    client.patch(CoreNode, "n1", None, MergePatch({}))
+    client.close()
+    value = metrics.registry.get_sample_value
+    assert value("rest_client_requests_total", {"code": "500", "method": "PATCH", "host": "api"}) == 1
+    assert value("rest_client_requests_total", {"code": "200", "method": "PATCH", "host": "api"}) == 1
+    labels = {"verb": "PATCH", "host": "api"}
+    assert value("rest_client_request_retries_total", {"code": "200", **labels}) == 1
+    assert value("rest_client_request_duration_seconds_count", labels) == 2
+    assert value("rest_client_request_size_bytes_sum", labels) == 4
+    assert value("rest_client_response_size_bytes_sum", labels) > 50

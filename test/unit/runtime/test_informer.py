@@ -7,7 +7,13 @@ import structlog
 
 from homelab_api.core import CoreNode, Job, Pod
 from homelab_autoscaler.runtime import Cache, StopSignal, field_indexer
-from homelab_autoscaler.runtime.cache import Informer, ReflectorOptions, WatchEvent, field_index_name
+from homelab_autoscaler.runtime.cache import (
+    CacheNotStartedError,
+    Informer,
+    ReflectorOptions,
+    WatchEvent,
+    field_index_name,
+)
 from homelab_autoscaler.runtime.errors import GoneError
 from homelab_autoscaler.runtime.event import CreateEvent, DeleteEvent, UpdateEvent
 from homelab_autoscaler.runtime.testing import FakeClock, FakeSource, MutationError, check_mutations, eventually
@@ -417,7 +423,7 @@ def test_a_second_index_of_the_same_name_is_an_error(world):
 def test_an_unknown_index_is_an_error_and_an_unknown_value_is_empty(world):
     w = world(Pod, indexers={"node": by_node})
     with pytest.raises(KeyError, match="there is: node"):
-        w.informer.lister.by_index("nodes", "n1")
+        w.start().informer.lister.by_index("nodes", "n1")
     assert w.informer.lister.by_index("node", "nowhere") == []
 
 
@@ -486,6 +492,35 @@ def cache():
 def test_reading_a_kind_that_nobody_watches_is_an_error_with_the_fix(cache):
     with pytest.raises(LookupError, match=r"jobs\.batch.*cache\.informer\(Job\)"):
         cache.lister(Job)
+
+
+def test_reading_without_a_start_is_an_error_and_not_an_empty_answer(world):
+    w = world()
+    errors = []
+
+    def read():
+        try:
+            w.informer.lister.list()
+        except CacheNotStartedError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    w.clock.wait_for_waiters()
+    w.clock.step(5)
+    thread.join(5)
+    assert errors == ["nodes was read before the cache was started"]
+
+
+def test_a_read_that_is_a_little_early_waits_for_the_start(world):
+    w = world()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(w.informer.lister.get("n1")))
+    thread.start()
+    w.clock.wait_for_waiters()
+    w.start()
+    thread.join(5)
+    assert answers == [None]
 
 
 def test_a_kind_has_one_informer_that_gathers_indexes(cache):

@@ -16,6 +16,7 @@ from homelab_autoscaler.runtime import (
 )
 from homelab_autoscaler.runtime.cache import Cache
 from homelab_autoscaler.runtime.manager import GracePeriodExceeded, GroupStopped
+from homelab_autoscaler.runtime.metrics import Metrics
 from homelab_autoscaler.runtime.testing import FakeSource, eventually
 
 
@@ -218,6 +219,7 @@ def test_metrics_have_their_known_names_from_the_start(start):
         'controller_runtime_reconcile_errors_total{controller="zero"} 0.0',
         'controller_runtime_max_concurrent_reconciles{controller="zero"} 1.0',
         'workqueue_depth{controller="zero",name="zero",priority="0"} 0.0',
+        "process_resident_memory_bytes ",
         'workqueue_unfinished_work_seconds{controller="zero",name="zero"} 0.0',
     ):
         assert line in body
@@ -239,3 +241,15 @@ def test_no_thread_is_left_behind(start):
     assert {"informer/nodes", "recorder/recorder", "leader/some", "some/worker-2", "server/HttpServer"} <= names
     running.end()
     eventually(lambda: not [t for t in set(threading.enumerate()) - before if "process_request" not in t.name])
+
+
+def test_priorities_beyond_twenty_five_share_one_label():
+    metrics = Metrics()
+    queue = metrics.queue("many", dict)
+    for priority in range(40):
+        queue.depth(priority, 1)
+    value = metrics.registry.get_sample_value
+    labels = {"name": "many", "controller": "many"}
+    assert value("workqueue_depth", {**labels, "priority": "24"}) == 1
+    assert value("workqueue_depth", {**labels, "priority": "25"}) is None
+    assert value("workqueue_depth", {**labels, "priority": "other"}) == 15

@@ -251,6 +251,23 @@ def test_a_message_is_cut_to_what_the_server_takes(world):
     assert len(w.api.events[0]["message"]) == 1024
 
 
+def test_an_event_with_the_same_dedupe_values_is_dropped_for_two_minutes_whatever_it_says(world):
+    w = world().start()
+
+    def tell(message, *values):
+        w.recorder.event(JOB, "Normal", "Waiting", message, dedupe=values)
+
+    tell("for pod a since 1 s", "a")
+    tell("for pod a since 2 s", "a")
+    tell("for pod b since 1 s", "b")
+    w.settled()
+    assert [e["message"] for e in w.api.events] == ["for pod a since 1 s", "for pod b since 1 s"]
+    w.clock.step(121)
+    tell("for pod a since 123 s", "a")
+    w.settled()
+    assert w.api.events[-1]["message"] == "for pod a since 123 s"
+
+
 def test_names_of_events_never_repeat(world):
     w = world().start()
     for number in range(5):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.presentation.ages import age, human
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Column
 
-Cell = Callable[[JsonObject, datetime], Any]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from homelab_api.meta import JsonObject
+
+Cell: TypeAlias = "Callable[[JsonObject, datetime], Any]"
 _NONE = "<none>"
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.store import Change, Collection, Key, Store, Stored
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.apiserver.request import ApiRequest, Target, User
     from homelab_autoscaler.sandbox.apiserver.semantics.resources import Registry, Resource
     from homelab_autoscaler.sandbox.apiserver.writelog import WriteLog
@@ -74,7 +75,7 @@ class Reviewer(Protocol):
         ...
 
 
-LogProvider = Callable[[JsonObject, str, Mapping[str, str]], Awaitable[AsyncIterator[bytes]]]
+LogProvider: TypeAlias = "Callable[[JsonObject, str, Mapping[str, str]], Awaitable[AsyncIterator[bytes]]]"
 
 
 @dataclass(slots=True)

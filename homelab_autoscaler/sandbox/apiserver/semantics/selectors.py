@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import names
 from homelab_autoscaler.sandbox.status import bad_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from homelab_api.meta import JsonObject
 
 _TOKEN = re.compile(r"\s*(==|!=|=|!|\(|\)|,|<|>|[^\s=!(),<>]+)")
 
@@ -174,7 +178,7 @@ def from_object(selector: JsonObject | None) -> LabelSelector | None:
     return LabelSelector(tuple(found))
 
 
-FieldGetter = Callable[[JsonObject], str]
+FieldGetter: TypeAlias = "Callable[[JsonObject], str]"
 
 
 @dataclass(frozen=True, slots=True)

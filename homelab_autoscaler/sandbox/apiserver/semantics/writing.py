@@ -8,10 +8,8 @@ atomic; after a review the object is read again, and the write starts over if so
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from homelab_api.meta import JsonObject
 from homelab_autoscaler.sandbox.apiserver.semantics import metadata, ownership
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
 from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Manager, Owners
@@ -30,6 +28,9 @@ from homelab_autoscaler.sandbox.status import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.apiserver.semantics.options import WriteOptions
     from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
     from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
@@ -40,7 +41,7 @@ _ATTEMPTS = 6
 _FRAME = {"apiVersion", "kind", "metadata"}
 
 # Makes the new object from the old one; gets None when there is none, may refuse, and may return owners it worked out.
-Make = Callable[[JsonObject | None], tuple[JsonObject, Owners | None]]
+Make: TypeAlias = "Callable[[JsonObject | None], tuple[JsonObject, Owners | None]]"
 
 
 class Writer:
