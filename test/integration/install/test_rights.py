@@ -1,7 +1,7 @@
 """The shipped roles, judged by a whole manager that lives under them through everything it ever does."""
 
 import pytest
-from installed.world import MANAGER_USER, OWN
+from installed.world import MANAGER_USER, OWN, RESTRICTED
 
 from homelab_api import names
 from homelab_api.core import Job, Pod, Secret
@@ -51,7 +51,7 @@ def unused(decisions):
 
 def foreign_job(installed, name):
     """A Job that has the name of the manager's next one and is somebody else's; it does not run yet."""
-    container = {"name": "c", "image": "local", "command": ["true"]}
+    container = {"name": "c", "image": "local", "command": ["true"], "securityContext": RESTRICTED}
     pod = {"restartPolicy": "Never", "tolerations": [{"operator": "Exists"}], "containers": [container]}
     body = {"metadata": {"name": name}, "spec": {"suspend": True, "template": {"spec": pod}}}
     installed.client.create_json(Job, body, POOLS_NAMESPACE)

@@ -40,6 +40,14 @@ OWN = Place().own
 MANAGER_USER = f"system:serviceaccount:{OWN}:{MANAGER}"
 MANAGER_POD = "manager-0"
 WEBHOOK = "homelab-autoscaler-webhook"
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Of containers in the install's namespaces, which enforce it."""
 # As in lab.world.quick_settings, before the division by the factor.
 _TIMES = {
     "job-timeout": 60.0,
@@ -109,7 +117,10 @@ class InstalledWorld(World):
         self._pool = Pool(self.kubeconfig, POOLS_NAMESPACE, self.settings)
         pod = {
             "metadata": {"name": MANAGER_POD, "namespace": OWN, "labels": {"app.kubernetes.io/name": MANAGER}},
-            "spec": {"schedulerName": "nobody", "containers": [{"name": "manager", "image": "local"}]},
+            "spec": {
+                "schedulerName": "nobody",
+                "containers": [{"name": "manager", "image": "local", "securityContext": RESTRICTED}],
+            },
         }
         self.client.create_json(Pod, pod, OWN)
         return self
