@@ -1,8 +1,13 @@
 """Fixtures for all suites."""
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from homelab_autoscaler.sandbox.testing.control_plane import control_plane as running_control_plane
+
+# No test asserts a duration: a busy machine makes an example slow, not wrong.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -175,6 +175,7 @@ FULL = [
             last_shutdown_attempt_at=WHEN,
             shutdown_job_name="w1-shutdown-1",
             started_at=WHEN,
+            power_requested_at=WHEN,
             ready_at=WHEN,
             finished_at=WHEN,
             conditions=[CONDITION],

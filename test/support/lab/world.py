@@ -21,6 +21,7 @@ from homelab_autoscaler.sandbox.testing.hosted import HostedControlPlane
 from homelab_autoscaler.sandbox.timings import Timings
 from homelab_autoscaler.settings import Settings
 from lab.pool import Pool
+from lab.real import AttachedCluster, real_assets
 
 if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.machines.ledger import LedgerEntry
@@ -66,8 +67,11 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._cluster = HostedControlPlane(
-            ControlPlaneOptions(simulators=SimulatorOptions(timings=Timings().scaled(FACTOR)))
+        assets, simulators = real_assets(), SimulatorOptions(timings=Timings().scaled(FACTOR))
+        self._cluster = (
+            AttachedCluster(assets, simulators)
+            if assets
+            else HostedControlPlane(ControlPlaneOptions(simulators=simulators))
         )
         self._numbers = itertools.count(1)
         self.settings = quick_settings()
