@@ -40,6 +40,10 @@ format: $(STAMP) ## Format and fix what can be fixed
 bench: $(STAMP) ## Measure what the README states
 	@for script in test/bench/*.py; do echo "== $$script"; nice $(BIN)/python $$script || exit 1; done
 
+.PHONY: conformance
+conformance: $(STAMP) ## Run a black-box battery for API servers against the control plane (CONFORMANCE=its directory)
+	@$(BIN)/python hack/run_conformance.py $(CONFORMANCE)
+
 .PHONY: lock
 lock: ## Write requirements/*.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml $(LOCK) -o requirements/runtime.lock

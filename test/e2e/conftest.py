@@ -138,7 +138,8 @@ class Stand:
         ]
 
     def commands(self, machine):
-        lines = (self.directory / "power-ledger.jsonl").read_text().splitlines()
+        ledger = self.directory / "power-ledger.jsonl"
+        lines = ledger.read_text().splitlines() if ledger.exists() else []  # made by the first command
         entries = [json.loads(line) for line in lines]
         return [entry["command"] for entry in entries if entry["machine"] == machine]
 

@@ -117,6 +117,12 @@ class Children:
                 return child
         raise KeyError(name)
 
+    def stop_named(self, name: str) -> None:
+        """End the process of that name, if one runs."""
+        for child in [child for child in self._children if child.name == name]:
+            stop_group(child.process, _GRACE)
+            self._children.remove(child)
+
     def check(self) -> None:
         """Make sure that all of them still run; start those again that are to be revived.
 

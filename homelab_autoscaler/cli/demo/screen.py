@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from homelab_autoscaler.cli.snapshot import SlotView, Snapshot
 
-_FEED = 9
+_FEED = 14
 """Lines of the story that stay on the live screen."""
 
 
