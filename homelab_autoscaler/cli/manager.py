@@ -10,12 +10,15 @@ from homelab_autoscaler.cli.app import single
 from homelab_autoscaler.cli.failure import UsageError
 from homelab_autoscaler.cli.logs import LogFormat, LogLevel, configure_logs
 from homelab_autoscaler.cli.run_manager import ElectionFlags, ManagerFlags, PortFlags, run
+from homelab_autoscaler.cli.run_webhook import AdmissionFlags
 from homelab_autoscaler.cli.settings_flags import with_settings_flags
+from homelab_autoscaler.webhook.assemble import CONFIGURATION
 
 _API: Final = "API server"
 _ELECTION: Final = "Leader election"
 _PORTS: Final = "Ports"
 _JOBS: Final = "Lifecycle Jobs"
+_ADMISSION: Final = "Admission"
 
 
 @with_settings_flags
@@ -97,6 +100,43 @@ def manager(
     grpc_client_authority: Annotated[
         str | None, typer.Option(help="PEM file of the authority of client certificates.", rich_help_panel=_PORTS)
     ] = None,
+    webhook_address: Annotated[
+        str, typer.Option(help="Where the API server asks about our kinds; empty: nowhere.", rich_help_panel=_ADMISSION)
+    ] = "",
+    webhook_cert_dir: Annotated[
+        str | None,
+        typer.Option(
+            help="Directory with tls.crt and tls.key, as cert-manager mounts them. Without it the manager makes its "
+            "own, keeps them in a Secret, and gives their authority to the API server.",
+            rich_help_panel=_ADMISSION,
+            show_default=False,
+        ),
+    ] = None,
+    webhook_service: Annotated[
+        str, typer.Option(help="Name of the Service, and of the certificate's Secret.", rich_help_panel=_ADMISSION)
+    ] = "homelab-autoscaler-webhook",
+    webhook_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Further name or address in the certificate; may be repeated.", rich_help_panel=_ADMISSION),
+    ] = None,
+    webhook_configuration: Annotated[
+        str, typer.Option(help="The ValidatingWebhookConfiguration to keep.", rich_help_panel=_ADMISSION)
+    ] = CONFIGURATION,
+    allowed_image: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Image that slots may name, as a shell pattern; may be repeated. None given: all.",
+            rich_help_panel=_ADMISSION,
+        ),
+    ] = None,
+    allowed_secret: Annotated[
+        list[str] | None,
+        typer.Option(help="The same for Secrets. Never the manager's own.", rich_help_panel=_ADMISSION),
+    ] = None,
+    allowed_service_account: Annotated[
+        list[str] | None,
+        typer.Option(help="The same for service accounts. Never the manager's own.", rich_help_panel=_ADMISSION),
+    ] = None,
     job_service_account: Annotated[
         str, typer.Option(help="Service account of Jobs whose slot names none.", rich_help_panel=_JOBS)
     ] = "homelab-autoscaler-job",
@@ -146,6 +186,16 @@ def manager(
                 grpc_certificate=grpc_certificate,
                 grpc_key=grpc_key,
                 grpc_client_authority=grpc_client_authority,
+            ),
+            admission=AdmissionFlags(
+                address=webhook_address,
+                certificates=webhook_cert_dir,
+                service=webhook_service,
+                hosts=tuple(webhook_host or ()),
+                configuration=webhook_configuration,
+                images=tuple(allowed_image or ()),
+                secrets=tuple(allowed_secret or ()),
+                service_accounts=tuple(allowed_service_account or ()),
             ),
             job_service_account=job_service_account,
             job_priority_class=job_priority_class,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 
+from homelab_api import names
 from homelab_api.crd import definitions
+from homelab_autoscaler.install.roles import MANAGER, POOLS_NAMESPACE, Place, manager_roles, pool_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +28,26 @@ def _manifests() -> None:
 def crds() -> None:
     """Print the CustomResourceDefinitions of this version."""
     typer.echo(as_yaml(definitions()), nl=False)
+
+
+@app.command()
+def rbac(
+    *,
+    namespace: Annotated[str, typer.Option(help="The pools' namespace.")] = POOLS_NAMESPACE,
+    own_namespace: Annotated[str, typer.Option(help="The manager's namespace.")] = names.DEFAULT_NAMESPACE,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", help="For a manager that serves every namespace.")
+    ] = False,
+) -> None:
+    """Print the manager's service account and its roles: the rights that its calls take, and no more."""
+    place = Place(own=own_namespace, pools=None if all_namespaces else namespace)
+    account: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": MANAGER, "namespace": own_namespace},
+        "automountServiceAccountToken": False,
+    }
+    typer.echo(as_yaml([account, *manager_roles(place), *pool_roles(place)]), nl=False)
 
 
 class _PlainDumper(yaml.SafeDumper):

@@ -11,6 +11,7 @@ from homelab_api.meta import parse_duration
 from homelab_autoscaler.cli.cluster import check_cluster, cluster_config
 from homelab_autoscaler.cli.failure import CommandError, UsageError
 from homelab_autoscaler.cli.listening import check_free
+from homelab_autoscaler.cli.run_webhook import AdmissionFlags, account_of, add_webhook, manager_user
 from homelab_autoscaler.cli.settings_flags import read_settings
 from homelab_autoscaler.cli.version import package_version
 from homelab_autoscaler.controllers.assemble import AssemblyOptions, assemble
@@ -63,6 +64,7 @@ class ManagerFlags:
     own_namespace: str | None
     election: ElectionFlags | None
     ports: PortFlags
+    admission: AdmissionFlags
     job_service_account: str
     job_priority_class: str
     own_node: str
@@ -83,7 +85,7 @@ def run(flags: ManagerFlags) -> None:
     pools = None if flags.all_namespaces else flags.namespace or config.namespace or "default"
     own = flags.own_namespace or pools or config.namespace or "default"
     options = _manager_options(flags, config, own)
-    for flag, address in _places(flags.ports).items():
+    for flag, address in _places(flags).items():
         check_free(flag, address)
     check_cluster(config, pools)
     try:
@@ -109,9 +111,14 @@ def run(flags: ManagerFlags) -> None:
 def _build(flags: ManagerFlags, options: ManagerOptions, settings: Settings, pools: str | None, own: str) -> Manager:
     manager = Manager(options)
     jobs = JobOptions(service_account=flags.job_service_account, priority_class=flags.job_priority_class)
-    assemble(
-        manager, settings, AssemblyOptions(namespace=pools, jobs=jobs, own_node=flags.own_node, workers=flags.workers)
+    user = manager_user(manager.client, flags.admission)
+    policy = flags.admission.policy(account_of(user), flags.ports.grpc_service)
+    assembly = AssemblyOptions(
+        namespace=pools, jobs=jobs, policy=policy, own_node=flags.own_node, workers=flags.workers
     )
+    assemble(manager, settings, assembly)
+    if flags.admission.address:
+        add_webhook(manager, flags.admission, policy, user, pools, own)
     if flags.ports.grpc:
         provider = _provider(flags.ports, manager, settings, pools, own)
         # This pod may still be labelled as the leader that it was before it crashed; it is none yet.
@@ -152,9 +159,15 @@ def _manager_options(flags: ManagerFlags, config: ClientConfig, own: str) -> Man
     )
 
 
-def _places(ports: PortFlags) -> dict[str, str]:
+def _places(flags: ManagerFlags) -> dict[str, str]:
     """Flag to address, of everything that listens."""
-    places = {"--health-address": ports.health, "--metrics-address": ports.metrics, "--grpc-address": ports.grpc}
+    ports = flags.ports
+    places = {
+        "--health-address": ports.health,
+        "--metrics-address": ports.metrics,
+        "--grpc-address": ports.grpc,
+        "--webhook-address": flags.admission.address,
+    }
     return {flag: address for flag, address in places.items() if address}
 
 

@@ -31,7 +31,6 @@ from homelab_autoscaler.claim.attempts import digest, seed_attempt
 from homelab_autoscaler.claim.deadlines import boot_window, in_boot_window, overdue
 from homelab_autoscaler.claim.debt import owned_by
 from homelab_autoscaler.controllers import slot_checks
-from homelab_autoscaler.lifecycle.node_marks import is_control_plane
 from homelab_autoscaler.lifecycle.pool import held_until, observed_off_since, suspicion
 from homelab_autoscaler.lifecycle.pulse import Pulse
 from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_NODE_NAME, INDEX_SLOT
@@ -307,18 +306,13 @@ class ClaimReconciler:
     def _release(self, scope: SlotScope, claim: NodeClaim, *, forget_node: bool = True) -> None:
         """Node object first, finalizer last: a crash between leaves a claim that still remembers the machine."""
         if forget_node and may_release(scope.law_input()):
-            self._forget_node(scope)
+            self._marks.forget(scope.node, scope.group)
         kept = [entry for entry in claim.metadata.finalizers if entry != names.FINALIZER_MACHINE]
         metadata = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version, "finalizers": kept or None}
         try:
             self._client.patch(NodeClaim, claim.name, claim.namespace, MergePatch({"metadata": metadata}))
         except NotFoundError:
             return
-
-    def _forget_node(self, scope: SlotScope) -> None:
-        node, group = scope.node, scope.group
-        if node is not None and group is not None and group.spec.delete_node_objects and not is_control_plane(node):
-            self._marks.delete(node)
 
     def _collect(self, scope: SlotScope, claim: NodeClaim) -> datetime | None:
         """Delete an ended, digested claim after its TTL, unless a Job of it still runs."""

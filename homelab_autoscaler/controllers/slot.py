@@ -24,7 +24,7 @@ from homelab_autoscaler.lifecycle.ledger import ShutdownLedger
 from homelab_autoscaler.lifecycle.lock import LockKind, LockRefusedError, read_lock
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
 from homelab_autoscaler.lifecycle.monitor import needed
-from homelab_autoscaler.lifecycle.node_marks import is_control_plane, undrain_patch
+from homelab_autoscaler.lifecycle.node_marks import undrain_patch
 from homelab_autoscaler.lifecycle.pool import held_until, suspicion
 from homelab_autoscaler.lifecycle.pulse import Pulse
 from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_NODE_NAME, INDEX_SLOT
@@ -252,16 +252,11 @@ class SlotReconciler:
         if scope.pulse in {Pulse.UNKNOWN, Pulse.ALIVE} and scope.node is not None:
             this.again(scope.now + timedelta(seconds=self._settings.lease_silence))
         if value.off_confirmed and scope.owner is None:
-            self._forget_node(scope)
+            self._marks.forget(scope.node, scope.group)
         ledger = ShutdownLedger.read(scope.slot)
         if ledger.attempts:
             annotations = {names.ANNOTATION_SHUTDOWN_LEDGER: ledger.rested().text()}
             self._patch_metadata(scope.slot, {"annotations": annotations})
-
-    def _forget_node(self, scope: SlotScope) -> None:
-        node, group = scope.node, scope.group
-        if node is not None and group is not None and group.spec.delete_node_objects and not is_control_plane(node):
-            self._marks.delete(node)
 
     # --- waits --------------------------------------------------------------------------------------------------
 

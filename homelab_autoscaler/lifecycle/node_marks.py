@@ -120,6 +120,14 @@ class NodeMarks:
         metadata = {**patch.get("metadata", {}), "resourceVersion": node.metadata.resource_version}
         return self._client.patch(CoreNode, node.name, None, MergePatch({**patch, "metadata": metadata}))
 
+    def forget(self, node: CoreNode | None, group: Group | None) -> None:
+        """Delete the node object of a machine that is confirmed off, if the group wants that and the role allows it.
+
+        A node that stays behind counts as unready for the autoscaler, and comes back old, tainted and cordoned.
+        """
+        if node is not None and group is not None and group.spec.delete_node_objects and not is_control_plane(node):
+            self.delete(node)
+
     def delete(self, node: CoreNode) -> None:
         """Delete the node object of a machine that is off; never another object of the same name."""
         try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from homelab_api.v2alpha1 import Call, NodeClaim
-from homelab_autoscaler.runtime.webhook import AdmissionRequest, Decision, FieldCause, allow, deny
+from homelab_autoscaler.runtime.webhook import AdmissionRequest, Decision, FieldCause, allow
+from homelab_autoscaler.webhook.refusal import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,7 +46,7 @@ class ClaimAdmission:
         causes = [*self._slot_causes(claim), *self._caller_causes(claim, request.user)]
         warnings = [] if claim.spec.deadline_at else [NO_DEADLINE]
         if causes:
-            return deny(f"NodeClaim {claim.name or '(generated name)'} is not possible", *causes, warnings=warnings)
+            return refuse(causes, warnings)
         return allow(*warnings)
 
     def _slot_causes(self, claim: NodeClaim) -> Iterable[FieldCause]:

@@ -10,6 +10,7 @@ from homelab_api import names
 from homelab_api.meta import JsonObject, KubeModel, KubeObject, ResourceInfo
 from homelab_api.v2alpha1 import NodeReclaim
 from homelab_autoscaler.runtime.webhook import AdmissionRequest, Decision, FieldCause, allow, deny
+from homelab_autoscaler.webhook.refusal import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ class ReclaimAdmission:
         reclaim = request.decode(NodeReclaim)
         if self._slot(reclaim.namespace, reclaim.slot_name) is None:
             text = f'Not found: "{reclaim.slot_name}" is no slot in namespace "{reclaim.namespace}"'
-            return deny("nothing to reclaim", FieldCause("spec.slotRef", text, "FieldValueNotFound"))
+            return refuse([FieldCause("spec.slotRef", text, "FieldValueNotFound")])
         if request.user != self._manager_user and not self._may_reclaim(request, reclaim):
             return deny(
                 f'user "{request.user}" may not take machines back: grant verb "{VERB}" on "nodereclaims" '

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from homelab_api.v2alpha1 import Group, Node
-from homelab_autoscaler.runtime.webhook import AdmissionRequest, Decision, FieldCause, allow, deny
+from homelab_autoscaler.runtime.webhook import AdmissionRequest, Decision, FieldCause, allow
+from homelab_autoscaler.webhook.refusal import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,7 +48,7 @@ class SlotAdmission:
         causes = [*self._node_name_causes(slot, before), *self._pod_causes(slot, before)]
         warnings = list(self._warnings(slot))
         if causes:
-            return deny(f"slot {slot.name} is not possible", *causes, warnings=warnings)
+            return refuse(causes, warnings)
         return allow(*warnings)
 
     def _node_name_causes(self, slot: Node, before: Node | None) -> Iterable[FieldCause]:

@@ -15,6 +15,7 @@ from homelab_api.meta import JsonObject, KubeObject
 T = TypeVar("T", bound=KubeObject)
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 API_VERSION = "admission.k8s.io/v1"
+_REASONS = {403: "Forbidden", 422: "Invalid", 500: "InternalError"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Decision:
         warnings: shown to people by kubectl even if it is allowed; short ones.
         patch: RFC 6902 operations of a mutating handler.
         code: HTTP status of a denial; by default 422 with causes, 403 without.
+        reason: machine-readable reason of a denial; by default that of the code. "" leaves it out: then kubectl shows
+            the message as it is, also if there are causes.
     """
 
     allowed: bool
@@ -51,6 +54,7 @@ class Decision:
     warnings: Sequence[str] = ()
     patch: Sequence[JsonObject] = ()
     code: int | None = None
+    reason: str | None = None
 
 
 def allow(*warnings: str) -> Decision:
@@ -66,6 +70,10 @@ def deny(message: str, *causes: FieldCause, warnings: Sequence[str] = ()) -> Dec
 def mutate(patch: Sequence[JsonObject], *warnings: str) -> Decision:
     """Let it pass, changed."""
     return Decision(allowed=True, patch=patch, warnings=warnings)
+
+
+class NotReadyError(Exception):
+    """The handler cannot judge yet. The server answers 503, so that the configuration's failurePolicy decides."""
 
 
 class MalformedReviewError(ValueError):
@@ -203,9 +211,11 @@ def _status(decision: Decision) -> JsonObject:
     status: JsonObject = {
         "status": "Failure",
         "code": code,
-        "reason": {403: "Forbidden", 422: "Invalid", 500: "InternalError"}.get(code, "BadRequest"),
         "message": message,
     }
+    reason = decision.reason if decision.reason is not None else _REASONS.get(code, "BadRequest")
+    if reason:
+        status["reason"] = reason
     if decision.causes:
         causes = [{"reason": c.reason, "field": c.path, "message": c.message} for c in decision.causes]
         status["details"] = {"causes": causes}

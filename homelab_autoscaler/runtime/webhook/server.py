@@ -13,6 +13,7 @@ from homelab_autoscaler.runtime.webhook.admission import (
     AdmissionHandler,
     Decision,
     MalformedReviewError,
+    NotReadyError,
     UnreadableObjectError,
     deny,
     read_review,
@@ -130,6 +131,9 @@ class WebhookServer:
             decision = handler(request)
         except UnreadableObjectError as error:
             decision = deny(str(error), *error.causes)
+        except NotReadyError as error:
+            log.info("not judged", why=str(error))
+            return 503, f"{error}\n".encode()
         except Exception:
             self._metrics.webhook_panics.inc()
             log.exception("webhook handler failed")

@@ -26,10 +26,11 @@ from homelab_autoscaler.sandbox.apiserver.writelog import WriteLog
 from homelab_autoscaler.sandbox.clock import SandboxClock, SystemSandboxClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from homelab_api.meta import JsonObject
+    from homelab_autoscaler.sandbox.apiserver.semantics.rbac import Attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,10 @@ class ApiServer:
     def open_watches(self) -> int:
         """How many watches are running."""
         return self._pipeline.watching.open
+
+    def on_decision(self, listener: Callable[[User, Attributes, bool], None]) -> None:
+        """Call back for each question that RBAC answers, on the server's loop: who, what, and whether it may be."""
+        self._authorizer.listeners.append(listener)
 
     def set_log_provider(self, provider: LogProvider | None) -> None:
         """Register who answers `kubectl logs`: gets the Pod, the container's name and the query."""

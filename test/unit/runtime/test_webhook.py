@@ -21,10 +21,12 @@ from homelab_autoscaler.runtime.patch import JsonPatch, merge
 from homelab_autoscaler.runtime.testing import FakeClock, eventually
 from homelab_autoscaler.runtime.webhook import (
     CertificateError,
+    Decision,
     FieldCause,
     ManagedCertificates,
     ManagedCertificatesOptions,
     MountedCertificates,
+    NotReadyError,
     WebhookServer,
     allow,
     deny,
@@ -128,6 +130,27 @@ def test_a_denial_without_a_field_is_forbidden(server):
     s = server(check=lambda request: deny("not now"))
     _, answer = post(s, "/check", review())
     assert (answer["response"]["status"]["code"], answer["response"]["status"]["message"]) == (403, "not now")
+
+
+def test_a_denial_may_leave_its_reason_to_the_message_and_still_name_fields(server):
+    cause = FieldCause("spec.group", "is taken")
+    s = server(check=lambda request: Decision(allowed=False, causes=[cause], code=403, reason=""))
+    _, answer = post(s, "/check", review())
+    status = answer["response"]["status"]
+    assert (status["code"], status["message"]) == (403, "spec.group: is taken")
+    assert "reason" not in status
+    assert [entry["field"] for entry in status["details"]["causes"]] == ["spec.group"]
+
+
+def test_a_handler_that_cannot_judge_yet_leaves_the_decision_to_the_failure_policy(server):
+    def early(request):
+        raise NotReadyError("nothing was listed yet")
+
+    s = server(check=early)
+    status, answer = post(s, "/check", review())
+    assert status == 503
+    assert "nothing was listed yet" in str(answer)
+    assert s.metrics.registry.get_sample_value("controller_runtime_webhook_panics_total") == 0
 
 
 def test_warnings_come_with_an_allowed_request_too(server):

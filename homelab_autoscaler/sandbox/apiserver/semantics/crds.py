@@ -112,6 +112,8 @@ class CustomResources:
         name = f"{spec['group']}/{spec['names']['plural']}"
         collection = self._plane.store.collection(name)
         for stored in collection.items():
+            if collection.get(stored.key) is None:
+                continue  # what went first came back here through `changed` and took this one along
             item = stored.load()
             item_meta = item["metadata"]
             if not item_meta.get("finalizers"):

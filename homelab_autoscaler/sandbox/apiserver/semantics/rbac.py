@@ -12,7 +12,7 @@ from homelab_autoscaler.sandbox.apiserver.store import Change, Collection, Key, 
 from homelab_autoscaler.sandbox.status import ApiStatusError, failure, forbidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from homelab_api.meta import JsonObject
     from homelab_autoscaler.sandbox.apiserver.request import User
@@ -146,6 +146,8 @@ class Authorizer:
     def __init__(self, store: Store, *, enabled: bool) -> None:
         self._store = store
         self.enabled = enabled
+        self.listeners: list[Callable[[User, Attributes, bool], None]] = []
+        """Told of every request's user, question and answer while RBAC is on: what a role is really used for."""
         self._bindings: dict[str, list[tuple[str, JsonObject]]] | None = None
         store.listeners.append(self._changed)
 
@@ -214,7 +216,10 @@ class Authorizer:
         Raises:
             ApiStatusError: 403 in the words that kubectl users know.
         """
-        if not self.allowed(user, asked):
+        allowed = self.allowed(user, asked)
+        for listener in self.listeners:
+            listener(user, asked, allowed)
+        if not allowed:
             raise denied(user, asked)
 
     def check_escalation(self, user: User, role: JsonObject, namespace: str, *, plural: str) -> None:
