@@ -100,7 +100,7 @@ class _Engine:
         self.jobs = Jobs(client, clock, settings)
         self.marks = NodeMarks(client)
         self.reporter = Reporter(client, settings)
-        releaser = Releaser(LiveScopes(client, self.pulse, clock, settings.off_settle), self.jobs)
+        releaser = Releaser(LiveScopes(client, self.pulse, clock, settings.off_settle), self.jobs, self.locks)
         gate = ReadinessGate(
             client=client,
             claims=self.claim_recorder,

@@ -1,7 +1,8 @@
 """The second read: the last question before a power command, asked of the API server and not of a cache.
 
 Guarantee: a Job is released only if, at a moment after its creation, the law asked for exactly this operation for
-exactly this claim; and if its reason goes in the instant between that read and the release, it is deleted again.
+exactly this claim and the slot carried this process's lock; and if its reason goes in the instant between that read
+and the release, it is deleted again.
 Non-guarantee: a command that has left its pod cannot be called back.
 Source: model section 6.
 """
@@ -9,18 +10,22 @@ Source: model section 6.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from homelab_autoscaler.lifecycle.lock import LockKind
 from homelab_autoscaler.phase import Operation, contested, fires
 
 if TYPE_CHECKING:
     from homelab_api.core import Job
     from homelab_autoscaler.lifecycle.jobs import Jobs
+    from homelab_autoscaler.lifecycle.lock import Locks
     from homelab_autoscaler.lifecycle.scope import Scopes, SlotScope
 
 log = structlog.get_logger(__name__)
+
+_LOCKS: Final = {Operation.START_NODE: LockKind.SCALE_UP, Operation.SHUTDOWN_NODE: LockKind.SCALE_DOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,10 @@ def still_asked(scope: SlotScope | None, operation: Operation, claim_uid: str, j
 class Releaser:
     """Releases suspended Jobs after the second read."""
 
-    def __init__(self, live: Scopes, jobs: Jobs) -> None:
+    def __init__(self, live: Scopes, jobs: Jobs, locks: Locks) -> None:
         self._live = live
         self._jobs = jobs
+        self._locks = locks
 
     def release(self, scope: SlotScope, job: Job, operation: Operation, claim_uid: str) -> Verdict:
         """Ask again, release, and look once more. A Job whose reason is gone is deleted."""
@@ -76,6 +82,9 @@ class Releaser:
         present = next((entry for entry in before.jobs if entry.uid == job.uid), None) if before else None
         if present is not None and not present.suspended:
             return Verdict(released=True)
+        if before is not None and not self._locks.holds(before.slot, _LOCKS[operation]):
+            # A leader that was paused since it took the lock: whoever has it now finds the Job and decides.
+            return Verdict(released=False, because="another manager has taken the slot's lock over")
         if present is None or not self._jobs.release(job):
             return Verdict(released=False, because="the Job changed while it was being released")
         after = self._live.read(namespace, name)
