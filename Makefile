@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q
 
+# Many tests wait for real processes: more workers than two cores have keep the cores busy.
+WORKERS ?= 4
+
 .DEFAULT_GOAL := help
 
 $(STAMP): requirements/dev.lock pyproject.toml
@@ -22,7 +25,7 @@ setup: $(STAMP) ## Create the virtual environment with the locked dependencies
 
 .PHONY: test
 test: $(STAMP) ## Run every test, in parallel
-	@$(BIN)/python -m pytest -n auto --dist worksteal
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: lint
 lint: $(STAMP) ## ruff (format and rules), mypy strict, layer contracts
