@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from homelab_api import names
 from homelab_api.meta import format_duration
 from homelab_api.v2alpha1 import Call, ClaimPhase, NodeClaim, PowerState, Reason
+from homelab_autoscaler.claim.deadlines import in_boot_window
 from homelab_autoscaler.claim.debt import job_type, owned_by
 from homelab_autoscaler.lifecycle import events
 from homelab_autoscaler.lifecycle.gate import GateStart
@@ -221,7 +222,7 @@ class Boot:
 
         def work() -> None:
             present = self._client.get(NodeClaim, claim.name, claim.namespace)
-            if present.uid == claim.uid and present.live:
+            if present.uid == claim.uid and in_boot_window(present):
                 self._claims.fail(present, reason, f"Job {job.name}: {why}" if why else f"Job {job.name} failed")
 
         event = Event.JOB_TIMEOUT if timed_out else Event.JOB_FAILED
