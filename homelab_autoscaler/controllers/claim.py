@@ -197,15 +197,17 @@ class ClaimReconciler:
             self._end(claim, _end_reason(claim), "")
             return None
         if not running and self._power_unknown(scope, claim):
-            self._end(claim, _end_reason(claim), "every shutdown Job failed: whether the machine is off is not known")
+            self._unknown_power(scope, _UNPROVEN)
+            self._end(claim, _end_reason(claim), _UNPROVEN)
             return None
         self._say_pulse(scope, claim)
         return scope.now + timedelta(seconds=self._settings.finalizer_poll)
 
-    def _end(self, claim: NodeClaim, reason: Reason, message: str) -> None:
-        abandoned = reason is Reason.ABANDONED
-        off = condition(ClaimCondition.MACHINE_OBSERVED_OFF, not abandoned, reason if message else "ConfirmedOff")
-        self._recorder.move(claim, ClaimPhase.COMPLETED, reason, message, conditions=[off])
+    def _end(self, claim: NodeClaim, reason: Reason, doubt: str) -> None:
+        """The claim ends; `doubt` says why its machine may still be on, "" if it is confirmed off."""
+        told = "ConfirmedOff" if not doubt else (reason if reason is Reason.ABANDONED else "ShutdownUnproven")
+        off = condition(ClaimCondition.MACHINE_OBSERVED_OFF, None if doubt else True, told, doubt)
+        self._recorder.move(claim, ClaimPhase.COMPLETED, reason, doubt, conditions=[off])
 
     def _abandoned(self, scope: SlotScope, claim: NodeClaim) -> bool:
         said = (
@@ -274,7 +276,7 @@ class ClaimReconciler:
         if owner is not None and owner.uid == claim.uid and may_release(scope.law_input()):
             self._release(scope, claim)
         elif self._power_unknown(scope, claim):
-            self._unknown_power(scope, "every shutdown Job failed: whether the machine is off is not known")
+            self._unknown_power(scope, _UNPROVEN)
             self._release(scope, claim, forget_node=False)
         else:
             return again
@@ -382,6 +384,7 @@ class ClaimReconciler:
         return True
 
 
+_UNPROVEN: Final = "every shutdown Job failed: whether the machine is off is not known"
 _NO_DEADLINE: Final = condition(
     ClaimCondition.NO_DEADLINE,
     True,

@@ -23,7 +23,7 @@ from lab.world import FACTOR, World
 from homelab_api.core import Pod, Secret
 from homelab_autoscaler.cli.listening import free_port
 from homelab_autoscaler.install.roles import MANAGER, POOLS_NAMESPACE, Place
-from homelab_autoscaler.runtime import Client, SystemClock, load_config
+from homelab_autoscaler.runtime import Client, NotFoundError, SystemClock, load_config
 from homelab_autoscaler.sandbox.apiserver import ApiServerOptions
 from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions
 from homelab_autoscaler.sandbox.simulators import SimulatorOptions
@@ -234,9 +234,10 @@ class InstalledWorld(World):
             yield channel
 
     def _has_certificate(self) -> bool:
-        return (
-            kubectl(
-                "get", "secret", "homelab-autoscaler-grpc-client", "-n", OWN, kubeconfig=self.kubeconfig, check=False
-            ).returncode
-            == 0
-        )
+        """Whether the client's certificate is there and of the present authority: a new one is made at a start."""
+        try:
+            authority = self.client.get(Secret, "homelab-autoscaler-grpc-ca", OWN)
+            client = self.client.get(Secret, "homelab-autoscaler-grpc-client", OWN)
+        except NotFoundError:
+            return False
+        return client.entry("ca.crt") == authority.entry("tls.crt")
