@@ -23,8 +23,6 @@ CLAIM_FAILED: Final = "ClaimFailed"
 CLAIM_CANCELLED: Final = "ClaimCancelled"
 CLAIM_COMPLETED: Final = "ClaimCompleted"
 CLAIM_SUPERSEDED: Final = "ClaimSuperseded"
-SHUTDOWN_ATTEMPT_LIMIT_REACHED: Final = "ShutdownAttemptLimitReached"
-READINESS_GATE_TIMEOUT: Final = "ReadinessGateTimeout"
 
 
 def publish_created(recorder: EventRecorder, claim: NodeClaim) -> None:

@@ -78,15 +78,20 @@ class ClaimRecorder:
         ready = condition(ClaimCondition.READY, to is ClaimPhase.READY, reason, message)
         moved = self._write(claim, status, [ready, *conditions])
         events.publish_move(self._events, moved)
-        return self._clear_deadline(moved) if to is ClaimPhase.READY else moved
+        return self.clear_deadline(moved) if to is ClaimPhase.READY else moved
 
     def fail(self, claim: NodeClaim, reason: Reason, message: str) -> NodeClaim:
         """End the claim as failed."""
         return self.move(claim, ClaimPhase.FAILED, reason, message)
 
     def clear_deadline(self, claim: NodeClaim) -> NodeClaim:
-        """Take the boot deadline off a ready claim; repeats the second write of `move` after a crash between."""
-        return self._clear_deadline(claim)
+        """Take the boot deadline off a ready claim: the second write of that move, repeated after a crash between."""
+        if claim.spec.deadline_at is None:
+            return claim
+        patch = MergePatch(
+            {"metadata": {"resourceVersion": claim.metadata.resource_version}, "spec": {"deadlineAt": None}}
+        )
+        return self._client.patch(NodeClaim, claim.name, claim.namespace, patch)
 
     def conditions(self, claim: NodeClaim, *changes: Condition) -> NodeClaim:
         """Merge conditions; no write when nothing changes."""
@@ -123,14 +128,6 @@ class ClaimRecorder:
     def inherit_debt(self, owner: NodeClaim) -> NodeClaim:
         """Record on the owner that a superseded claim's machine is now its to switch off."""
         return self._write(owner, {"inheritedDebt": True}, ())
-
-    def _clear_deadline(self, claim: NodeClaim) -> NodeClaim:
-        if claim.spec.deadline_at is None:
-            return claim
-        patch = MergePatch(
-            {"metadata": {"resourceVersion": claim.metadata.resource_version}, "spec": {"deadlineAt": None}}
-        )
-        return self._client.patch(NodeClaim, claim.name, claim.namespace, patch)
 
     def _write(self, claim: NodeClaim, fields: JsonObject, changes: Iterable[Condition]) -> NodeClaim:
         merged = merge_conditions(claim.status.conditions, changes, self._clock.now())

@@ -31,9 +31,9 @@ from homelab_autoscaler.claim.attempts import digest, seed_attempt
 from homelab_autoscaler.claim.deadlines import boot_window, in_boot_window, overdue
 from homelab_autoscaler.claim.debt import owned_by
 from homelab_autoscaler.controllers import slot_checks
-from homelab_autoscaler.lifecycle.pool import held_until, observed_off_since, suspicion
+from homelab_autoscaler.lifecycle.pool import held_until, observed_off_since, pool_claims, suspicion
 from homelab_autoscaler.lifecycle.pulse import Pulse
-from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_NODE_NAME, INDEX_SLOT
+from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_NODE_NAME
 from homelab_autoscaler.phase import may_release
 from homelab_autoscaler.runtime import ConflictError, MergePatch, NotFoundError, Result
 
@@ -176,11 +176,8 @@ class ClaimReconciler:
         return None
 
     def _mass_failure(self, scope: SlotScope, claim: NodeClaim) -> datetime | None:
-        pool = [
-            entry
-            for slot in self._slots.by_index(INDEX_GROUP, f"{scope.slot.namespace}/{scope.slot.group}")
-            for entry in self._claims.by_index(INDEX_SLOT, f"{slot.namespace}/{slot.name}")
-        ]
+        slots = self._slots.by_index(INDEX_GROUP, f"{scope.slot.namespace}/{scope.slot.group}")
+        pool = pool_claims(slots, self._claims)
         waiting = sorted(entry.uid for entry in pool if entry.phase is ClaimPhase.READY and observed_off_since(entry))
         position = waiting.index(claim.uid) if claim.uid in waiting else 0
         return held_until(suspicion(pool, self._settings), position, scope.now, self._settings)

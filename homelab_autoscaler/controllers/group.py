@@ -8,8 +8,8 @@ from homelab_api import names
 from homelab_api.conditions import condition, merge_conditions
 from homelab_api.meta import format_time
 from homelab_api.v2alpha1 import ClaimPhase, Group, GroupCondition, GroupHealth, Node, NodeClaim, PowerState
-from homelab_autoscaler.lifecycle.pool import suspicion
-from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_SLOT
+from homelab_autoscaler.lifecycle.pool import pool_claims, suspicion
+from homelab_autoscaler.lifecycle.scope import INDEX_GROUP
 from homelab_autoscaler.phase import power
 from homelab_autoscaler.runtime import MergePatch, Result
 
@@ -52,9 +52,7 @@ class GroupReconciler:
         if group is None:
             return Result()
         slots = self._slots.by_index(INDEX_GROUP, f"{group.namespace}/{group.name}")
-        claims = [
-            claim for slot in slots for claim in self._claims.by_index(INDEX_SLOT, f"{slot.namespace}/{slot.name}")
-        ]
+        claims = pool_claims(slots, self._claims)
         if group.marked:
             self._leave(group, claims)
             return Result()

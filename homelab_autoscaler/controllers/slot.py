@@ -25,9 +25,9 @@ from homelab_autoscaler.lifecycle.lock import LockKind, LockRefusedError, read_l
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
 from homelab_autoscaler.lifecycle.monitor import needed
 from homelab_autoscaler.lifecycle.node_marks import undrain_patch
-from homelab_autoscaler.lifecycle.pool import held_until, suspicion
+from homelab_autoscaler.lifecycle.pool import held_until, pool_claims, suspicion
 from homelab_autoscaler.lifecycle.pulse import Pulse
-from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_NODE_NAME, INDEX_SLOT
+from homelab_autoscaler.lifecycle.scope import INDEX_GROUP, INDEX_NODE_NAME
 from homelab_autoscaler.phase import MachineState, Operation, fires, next_expiry, row
 from homelab_autoscaler.runtime import ConflictError, MergePatch, NotFoundError, Result
 
@@ -294,11 +294,8 @@ class SlotReconciler:
         """Rows 2 and 11 wait while much of the pool went off at once; a marked claim is a wish and does not wait."""
         if scope.owner is not None and scope.owner.live:
             return None
-        claims = [
-            claim
-            for slot in self._slots.by_index(INDEX_GROUP, f"{scope.slot.namespace}/{scope.slot.group}")
-            for claim in self._claims.by_index(INDEX_SLOT, f"{slot.namespace}/{slot.name}")
-        ]
+        slots = self._slots.by_index(INDEX_GROUP, f"{scope.slot.namespace}/{scope.slot.group}")
+        claims = pool_claims(slots, self._claims)
         return held_until(suspicion(claims, self._settings), 0, scope.now, self._settings)
 
     def _force_cleanup(self, scope: SlotScope, this: _Pass) -> None:

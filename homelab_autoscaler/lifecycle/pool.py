@@ -12,11 +12,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from homelab_api.v2alpha1 import ClaimCondition, ClaimPhase
+from homelab_autoscaler.lifecycle.scope import INDEX_SLOT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from homelab_api.v2alpha1 import NodeClaim
+    from homelab_api.v2alpha1 import Node, NodeClaim
+    from homelab_autoscaler.runtime import Lister
     from homelab_autoscaler.settings import Settings
 
 
@@ -41,6 +43,11 @@ def observed_off_since(claim: NodeClaim) -> datetime | None:
     """Since when a ready claim's machine is off; None while it is on."""
     entry = claim.condition(ClaimCondition.MACHINE_OBSERVED_OFF)
     return entry.last_transition_time if entry and entry.status == "True" else None
+
+
+def pool_claims(slots: Iterable[Node], claims: Lister[NodeClaim]) -> list[NodeClaim]:
+    """Every claim that names one of a pool's slots."""
+    return [claim for slot in slots for claim in claims.by_index(INDEX_SLOT, f"{slot.namespace}/{slot.name}")]
 
 
 def suspicion(claims: Sequence[NodeClaim], settings: Settings) -> Suspicion | None:
