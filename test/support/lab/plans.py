@@ -1,139 +1,263 @@
-"""Workloads, the clean run that plans are made from, and the comparison of a faulted run with it."""
+"""Fault plans: made from recorded clean runs, run one by one, compared with the clean run.
+
+A plan is a fault at a place. Places are read off clean runs, so a write that is new in the product has its plans
+without anybody listing it. Method: Sieve (OSDI'22), with the machine's power ledger added to its oracles.
+"""
 
 from __future__ import annotations
 
+import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Self
 
+from lab import monitors
+from lab.interposer import Names, Place
+from lab.oracle import Outcome, outcome, volatile
 from lab.process import LEASE, LabManager
+from lab.record import Command, Power
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lab.interposer import Fault
     from lab.pool import Pool
+    from lab.record import Record
+    from lab.stories import Story
     from lab.world import World
 
+QUIET = 0.5
+"""Seconds without a write that count as the end of a story; longer than the lab's longest pause between two steps of
+an operation that nothing announces (the finalizer's poll), and shorter than its idle resync."""
+DEADLINE_SECONDS = 90.0
+"""By when a story must have come to its end, whatever fault it met (guarantees L2, L3, L5). Generous, since a busy
+test machine makes a story longer and not different."""
 
-class Workload(Protocol):
-    """A story that begins with a machine that is off and ends with one."""
 
-    def __call__(self, pool: Pool, machine: str) -> None: ...
+@dataclass(frozen=True)
+class Plan:
+    """One fault at one place of a story."""
+
+    fault: Fault
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.fault} at {self.place}"
+
+    @property
+    def is_of_report(self) -> bool:
+        """At a write of a mere report (status of slots and groups), from which nothing is decided."""
+        return "/status" in self.place.write and ("nodes/lab" in self.place.write or "groups/" in self.place.write)
+
+    def share(self, seed: str) -> float:
+        """A number in [0, 1) that depends on the plan and the seed alone: which shard or sample it belongs to."""
+        return zlib.crc32(f"{seed}|{self}".encode()) / 2**32
 
 
 @dataclass
-class Outcome:
-    """What a run left behind, as far as it must not depend on faults."""
+class Run:
+    """How a story ended.
 
-    slot: dict[str, object] | None
-    claims: list[str]
-    unfinished_jobs: list[str]
-    node: bool
-    ledger: list[str]
-    writes: list[str] = field(default_factory=list, compare=False)
+    Attributes:
+        outcome: what the oracles compare; None if it did not end.
+        places: writes of the first manager, in order.
+        violations: what the monitors saw.
+        failure: why it did not end; "" if it did.
+        struck: whether the fault happened.
+        seconds: how long it took.
+    """
 
-    def summary(self) -> str:
-        """What is compared, for a failing test."""
-        return f"{self.slot} claims={self.claims} jobs={self.unfinished_jobs} node={self.node} ledger={self.ledger}"
+    outcome: Outcome | None
+    places: list[Place]
+    violations: list[str] = field(default_factory=list)
+    failure: str = ""
+    struck: bool = False
+    seconds: float = 0.0
 
 
-def run(world: World, workload: Workload, fault: Fault | None = None, at: int = 0) -> Outcome:
-    """Tell the story to a manager that is broken at its write number `at` and, if it died of that, started again."""
-    pool = world.pool()
-    machine = world.machine(pool)
-    manager = LabManager(world.kubeconfig, pool.namespace, pool.settings, fault, at).start()
-    lives = [manager]
-    guard = Reviver(lives, world.kubeconfig, pool)
-    original = pool.until
+@dataclass
+class Clean:
+    """What the clean runs of a story agree on.
 
-    def until(what, holds, limit=90):
-        def alive():
-            guard.revive()
-            return holds()
+    Attributes:
+        outcome: of the first run.
+        volatile: paths of the end state that differ between clean runs.
+        certain: places that every run has.
+        seen: places that some run has.
+    """
 
-        original(what, alive, limit)
+    outcome: Outcome
+    volatile: frozenset[str]
+    certain: list[Place]
+    seen: list[Place]
 
-    pool.until = until
-    try:
-        workload(pool, machine)
-        settled(pool, machine)
-    finally:
-        pool.until = original
-        for life in lives:
-            life.close()
-    slot = pool.slot_or_none(machine)
-    node_name = f"node-{machine}"
-    return Outcome(
-        slot=None
-        if slot is None
-        else {
-            "phase": slot.status.phase,
-            "power": slot.status.power_state,
-            "lock": {key for key in slot.metadata.annotations if "lock" in key},
-            "last": (slot.status.last_claim.phase, slot.status.last_claim.reason) if slot.status.last_claim else None,
-        },
-        claims=[claim.name for claim in pool.claims() if claim.live or claim.committed],
-        unfinished_jobs=[job.name for job in pool.jobs() if not job.finished],
-        node=pool.node(node_name) is not None,
-        ledger=world.commands(machine),
-        writes=[str(write).replace(pool.namespace, "lab") for write in lives[0].interposer.writes],
+
+@dataclass
+class Verdict:
+    """What became of a plan."""
+
+    plan: Plan
+    problems: list[str]
+    struck: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.plan}:\n  " + "\n  ".join(self.problems)
+
+
+def run(world: World, story: Story, fault: Fault | None = None, at: int | Place = 0) -> Run:
+    """Tell the story to a manager that is broken at one write and, if it died of that, started again.
+
+    Raises:
+        AssertionError: what came before the story did not end.
+    """
+    began = time.monotonic()
+    pool = world.pool(settings=world.settings.model_copy(update=story.settings))
+    record, names = world.recorder.open(pool.namespace), Names(pool.namespace)
+    machine = world.machine(pool, slot=story.slot, **story.machine)
+    lives = [
+        LabManager(
+            world.kubeconfig, pool.namespace, pool.settings, fault, at, names=names, armed=story.before is None
+        ).start()
+    ]
+    failure = ""
+    with Caretaker(lives, world.kubeconfig, pool, record) as caretaker:
+        try:
+            if story.before is not None:
+                story.before(pool, machine)
+                caretaker.rest()
+                lives[0].interposer.armed = True
+            try:
+                story.tell(pool, machine)
+                (story.ends or everything_is_over)(pool, machine)
+                caretaker.rest()
+            except AssertionError as error:
+                failure = str(error)
+        finally:
+            for life in lives:
+                life.close()
+            world.recorder.close(pool.namespace)
+            pool.close()
+    for entry in world.ledger(machine):
+        record.add(Command.of(entry))
+    for changed_at, power in world.powers(machine):
+        record.add(Power(changed_at, machine, power))
+    wire = [write for life in lives for write in life.interposer.writes]
+    first = lives[0].interposer
+    return Run(
+        outcome=None if failure else outcome(record, names),
+        places=[write.place for write in first.writes if write.place is not None],
+        violations=monitors.check(record, wire, pool.settings, ended=not failure),
+        failure=failure,
+        struck=first.struck.is_set(),
+        seconds=time.monotonic() - began,
     )
 
 
-def plans(clean: Outcome, faults: Sequence[Fault], *, reports: bool) -> list[tuple[Fault, int]]:
-    """Every fault at every write of a clean run.
+def recorded(world: World, story: Story, times: int = 3) -> Clean:
+    """The clean runs of a story.
+
+    Raises:
+        AssertionError: a clean run did not end, violates a guarantee, or differs in counts or ledger from another.
+    """
+    with ThreadPoolExecutor(times) as pool:
+        runs = list(pool.map(lambda _: run(world, story), range(times)))
+    outcomes = []
+    for entry in runs:
+        assert entry.outcome is not None, f"{story}: {entry.failure}"
+        assert not entry.violations, f"{story}: {entry.violations}"
+        outcomes.append(entry.outcome)
+    different = volatile(outcomes)
+    for other in outcomes[1:]:
+        assert not other.differences(outcomes[0], different), other.differences(outcomes[0], different)
+    every = [set(entry.places) for entry in runs]
+    seen = list(dict.fromkeys(place for entry in runs for place in entry.places))
+    certain = set.intersection(*every)
+    return Clean(outcomes[0], different, [place for place in seen if place in certain], seen)
+
+
+def plans(clean: Clean, faults: Iterable[Fault], *, reports: bool, uncertain: bool = False) -> list[Plan]:
+    """Every fault at every place of the clean runs.
 
     Args:
-        clean: the recorded run.
+        clean: the recorded runs.
         faults: what may happen.
-        reports: also at writes of mere reports (status of slots and groups), from which nothing is decided.
+        reports: also at writes of mere reports.
+        uncertain: also at places that only some of the clean runs have; such a plan may find nothing to strike.
     """
-    numbered = enumerate(clean.writes, start=1)
-    return [
-        (fault, number)
-        for number, write in numbered
-        for fault in faults
-        if reports or not (write.endswith("/status") and ("/nodes/" in write or "/groups/" in write))
-    ]
+    places = clean.seen if uncertain else clean.certain
+    found = [Plan(fault, place) for place in places for fault in faults]
+    return [plan for plan in found if reports or not plan.is_of_report]
 
 
-def perturb(
-    world: World, workload: Workload, clean: Outcome, chosen: Sequence[tuple[Fault, int]], at_once: int
-) -> list[str]:
-    """Run plans, several at once; returns a line for each that did not end like the clean run."""
-
-    def one(plan: tuple[Fault, int]) -> str:
-        fault, number = plan
-        place = f"{fault} at write {number} ({clean.writes[number - 1]})"
-        try:
-            outcome = run(world, workload, fault, number)
-        except AssertionError as error:
-            return f"{place}: {error}"
-        return "" if outcome == clean else f"{place}:\n  clean   {clean.summary()}\n  faulted {outcome.summary()}"
-
+def perturb(world: World, story: Story, clean: Clean, chosen: Sequence[Plan], at_once: int) -> list[Verdict]:
+    """Run plans, several at once."""
     with ThreadPoolExecutor(at_once) as pool:
-        return [line for line in pool.map(one, chosen) if line]
+        return list(pool.map(lambda plan: judge(world, story, clean, plan), chosen))
 
 
-class Reviver:
-    """Starts a new manager when the present one died, as a Deployment would."""
+def judge(world: World, story: Story, clean: Clean, plan: Plan) -> Verdict:
+    """Run one plan and say what is wrong with its end; no problems means that it ended like the clean run."""
+    faulted = run(world, story, plan.fault, plan.place)
+    problems = [f"monitor {violation}" for violation in faulted.violations]
+    if faulted.outcome is None:
+        problems.append(faulted.failure)
+    else:
+        problems.extend(faulted.outcome.differences(clean.outcome, clean.volatile, story.benign))
+    return Verdict(plan, problems, faulted.struck, faulted.seconds)
 
-    def __init__(self, lives: list[LabManager], kubeconfig: str, pool: Pool) -> None:
+
+class Caretaker:
+    """While it is entered, every wait of the pool also starts a new manager when the present one died.
+
+    That is what a Deployment does. The pool's waits look at the world when something was written, not at a pace.
+    """
+
+    def __init__(self, lives: list[LabManager], kubeconfig: str, pool: Pool, record: Record) -> None:
         self._lives = lives
         self._kubeconfig = kubeconfig
         self._pool = pool
+        self._record = record
+        self._until = pool.until
+
+    def __enter__(self) -> Self:
+        self._pool.until = self.until
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.until = self._until
+
+    def until(self, what: str, holds: Callable[[], bool], limit: float = DEADLINE_SECONDS) -> None:
+        end = time.monotonic() + limit
+        while True:
+            self._record.changed.clear()
+            self.revive()
+            if not self._lives[-1].killed and holds():
+                return
+            if time.monotonic() > end:
+                raise AssertionError(f"{self._pool.namespace}: not within {limit:g} s: {what}\n{self._pool.describe()}")
+            self._record.changed.wait(0.1)
+
+    def rest(self) -> None:
+        """Wait until nobody writes any more, and the manager has nothing to look at (guarantee L1)."""
+
+        def quiet() -> bool:
+            return self._lives[-1].idle_for(QUIET) and time.monotonic() - self._record.moved_at > QUIET
+
+        self.until("nobody writes any more", quiet)
 
     def revive(self) -> None:
         if not self._lives[-1].killed:
             return
         self._lives[-1].join()
         self._pool.hand_over_lease(LEASE)
-        self._lives.append(LabManager(self._kubeconfig, self._pool.namespace, self._pool.settings).start())
+        settings, names = self._pool.settings, Names(self._pool.namespace)
+        self._lives.append(LabManager(self._kubeconfig, self._pool.namespace, settings, names=names).start())
 
 
-def settled(pool: Pool, machine: str) -> None:
-    """Wait until everything that follows from the story is over: quiescence."""
+def everything_is_over(pool: Pool, machine: str) -> None:
+    """Wait until nothing is left of the story but its reports."""
     pool.until("no live or committed claim", lambda: not [c for c in pool.claims() if c.live or c.committed])
     pool.until("no unfinished Job", lambda: all(job.finished for job in pool.jobs()))
     pool.until("no node object", lambda: pool.node(f"node-{machine}") is None)

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from homelab_api import names
 from homelab_api.core import CoreNode, Job, Lease, Pod
-from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
+from homelab_api.meta import JsonObject, KubeObject, ResourceInfo, format_time
 from homelab_api.v2alpha1 import Call, Group, Node, NodeClaim
 from homelab_autoscaler.claim.create import ClaimFactory
 from homelab_autoscaler.claim.create import Request as ClaimRequest
-from homelab_autoscaler.runtime import Client, MergePatch, NotFoundError, SystemClock, load_config
+from homelab_autoscaler.runtime import Client, ConflictError, MergePatch, NotFoundError, SystemClock, load_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,20 +47,25 @@ class Pool:
         self.namespace = namespace
         self.settings = settings
 
+    def close(self) -> None:
+        """Drop idle connections."""
+        self.client.close()
+
     def create_group(self, **spec) -> None:
         body = {"metadata": {"name": "pool", "namespace": self.namespace}, "spec": spec}
         self.client.create_json(Group, body, self.namespace)
 
     def create_slot(self, machine: str, node: str, *, startup=None, shutdown=None, **spec) -> Node:
         def pod(command):
-            return {"image": "local", "command": [sys.executable, "-SEc", POWER_SCRIPT, command, machine]}
+            script = [sys.executable, "-SEc", POWER_SCRIPT, command, machine]
+            return {"image": "local", "command": ["false"] if command == "fails" else script}
 
         body = {
             "metadata": {"name": machine, "namespace": self.namespace, "labels": {names.LABEL_GROUP: "pool"}},
             "spec": {
                 "kubernetesNodeName": node,
-                "startupPodSpec": startup or pod("on"),
-                "shutdownPodSpec": shutdown or pod("off"),
+                "startupPodSpec": startup if isinstance(startup, dict) else pod(startup or "on"),
+                "shutdownPodSpec": shutdown if isinstance(shutdown, dict) else pod(shutdown or "off"),
                 **spec,
             },
         }
@@ -90,6 +95,38 @@ class Pool:
             patch = MergePatch({"metadata": {"annotations": annotations}})
             self.client.patch(NodeClaim, claim.name, self.namespace, patch)
             self.client.delete(NodeClaim, claim.name, self.namespace)
+
+    def lock_by_hand(self, slot: str) -> None:
+        """The lock of an operation that is not the manager's."""
+        now = SystemClock().now()
+        marks = {
+            names.ANNOTATION_LOCK: "scale-down",
+            names.ANNOTATION_LOCK_OWNER: "somebody-else/7",
+            names.ANNOTATION_LOCK_TIMESTAMP: format_time(now),
+            names.ANNOTATION_LOCK_TIMEOUT: "600",
+        }
+        self.client.patch(Node, slot, self.namespace, MergePatch({"metadata": {"annotations": marks}}))
+
+    def unlock_by_hand(self, slot: str) -> None:
+        """Its owner gives it back."""
+        marks = (
+            names.ANNOTATION_LOCK,
+            names.ANNOTATION_LOCK_OWNER,
+            names.ANNOTATION_LOCK_TIMESTAMP,
+            names.ANNOTATION_LOCK_TIMEOUT,
+        )
+        patch = MergePatch({"metadata": {"annotations": dict.fromkeys(marks)}})
+        self.client.patch(Node, slot, self.namespace, patch)
+
+    def untaint(self, node: str, key: str) -> None:
+        """Take a taint off a node, as the agent that put it there."""
+        while True:
+            present = self.client.get(CoreNode, node)
+            taints = [taint.to_json() for taint in present.spec.taints if taint.key != key]
+            metadata = {"resourceVersion": present.metadata.resource_version}
+            with contextlib.suppress(ConflictError):
+                self.client.patch(CoreNode, node, None, MergePatch({"metadata": metadata, "spec": {"taints": taints}}))
+                return
 
     # --- looking ------------------------------------------------------------------------------------------------
 
@@ -121,6 +158,15 @@ class Pool:
         with contextlib.suppress(NotFoundError):
             return self.client.get(CoreNode, name)
         return None
+
+    def is_node_ready(self, name: str) -> bool:
+        found = self.node(name)
+        return found is not None and any(c.type == "Ready" and c.status == "True" for c in found.status.conditions)
+
+    def last_claim(self, slot: str) -> tuple[str, str] | None:
+        """Uid and reason of the claim that the slot remembers."""
+        last = self.slot(slot).status.last_claim
+        return (last.uid, f"{last.reason}") if last else None
 
     def until(self, what: str, holds: Callable[[], bool], limit: float = 90) -> None:
         """Wait for a state of the world; fail with what it is instead."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from homelab_autoscaler.controllers.assemble import AssemblyOptions, assemble
@@ -13,7 +14,7 @@ from homelab_autoscaler.runtime import (
     StopSignal,
     load_config,
 )
-from lab.interposer import Fault, Interposer
+from lab.interposer import Fault, Interposer, Names, Place
 
 if TYPE_CHECKING:
     from homelab_autoscaler.settings import Settings
@@ -25,7 +26,15 @@ class LabManager:
     """One life of a manager over one namespace's pool."""
 
     def __init__(
-        self, kubeconfig: str, namespace: str, settings: Settings, fault: Fault | None = None, at: int = 0
+        self,
+        kubeconfig: str,
+        namespace: str,
+        settings: Settings,
+        fault: Fault | None = None,
+        at: int | Place = 0,
+        *,
+        names: Names | None = None,
+        armed: bool = True,
     ) -> None:
         options = ManagerOptions(
             config=load_config(kubeconfig),
@@ -35,7 +44,7 @@ class LabManager:
             graceful_timeout=20,
         )
         self.manager = Manager(options)
-        self.interposer = Interposer(self.manager.client.transport, self._die, fault, at)
+        self.interposer = Interposer(self.manager.client.transport, self._die, fault, at, names, armed=armed)
         self.manager.client.transport = self.interposer
         assemble(self.manager, settings, AssemblyOptions(namespace=namespace))
         self.stop = StopSignal()
@@ -62,6 +71,11 @@ class LabManager:
         self.interposer.dead = True
         self._die()
         self.join()
+
+    def idle_for(self, seconds: float) -> bool:
+        """It leads, and has neither read nor written anything for so long; Leases and Events do not count."""
+        leads = self.manager.leadership.is_leader()
+        return leads and time.monotonic() - self.interposer.active_at > seconds
 
     @property
     def killed(self) -> bool:

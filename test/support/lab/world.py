@@ -22,8 +22,11 @@ from homelab_autoscaler.sandbox.timings import Timings
 from homelab_autoscaler.settings import Settings
 from lab.pool import Pool
 from lab.real import AttachedCluster, real_assets
+from lab.record import Recorder, WatchedChanges
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from homelab_autoscaler.sandbox.machines.ledger import LedgerEntry
 
 FACTOR = 30.0
@@ -74,7 +77,9 @@ class World:
             else HostedControlPlane(ControlPlaneOptions(simulators=simulators))
         )
         self._numbers = itertools.count(1)
+        self.recorder = Recorder()
         self.settings = quick_settings()
+        self._watched: WatchedChanges | None = None
         self.kubeconfig = ""
 
     def __enter__(self) -> Self:
@@ -84,9 +89,18 @@ class World:
         for path in sorted(CRDS.glob("*.yaml")):
             for body in yaml.safe_load_all(path.read_text(encoding="utf-8")):
                 self.client.create_json(Definition, body, None)
+        self._record()
         return self
 
+    def _record(self) -> None:
+        if isinstance(self._cluster, HostedControlPlane):
+            self._cluster.call(lambda plane: plane.server.writes.subscribe(self.recorder.wrote))
+            return
+        self._watched = WatchedChanges(self.client, self.recorder)
+
     def __exit__(self, *_: object) -> None:
+        if self._watched is not None:
+            self._watched.close()
         self.client.close()
         self._cluster.stop()
 
@@ -122,6 +136,11 @@ class World:
     def power(self, machine: str) -> str:
         """True power."""
         return self._cluster.call(lambda plane: plane.fleet[machine].power.value)
+
+    def powers(self, machine: str) -> list[tuple[datetime, str]]:
+        """Changes of true power, in order."""
+        found = self._cluster.call(lambda plane: plane.fleet[machine].history)
+        return [(at, power.value) for at, power in found]
 
     def ledger(self, machine: str) -> list[LedgerEntry]:
         """Power commands that reached the machine, in order."""
