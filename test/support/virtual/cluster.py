@@ -363,6 +363,7 @@ class Cluster:
 
     def provider(self) -> tuple[Pool, Scaler]:
         """The provider as a process that has just started sees the pool; it reads claims anew where it decides."""
+        self.run(0)
         index = PoolIndex()
         assert self.operator is not None
         for kind in WATCHED:
