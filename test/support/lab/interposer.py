@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,8 @@ class Write:
     Attributes:
         place: where in the story; None for one before it began.
         status: of the answer; 0 without one.
-        version: resourceVersion that the server gave the object; "" if it changed nothing or the object is gone.
+        version: resourceVersion that the server gave the object; "" if the object is gone or the write was refused.
+        author: which manager sent it, as `<identity>/<transitions>`.
     """
 
     method: str
@@ -70,6 +72,7 @@ class Write:
     place: Place | None = None
     status: int = 0
     version: str = ""
+    author: str = ""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path.partition('?')[0]}"
@@ -146,6 +149,7 @@ class Interposer:
         fault: what happens.
         at: where: a place, or the number of a write, from 1.
         names: of the run.
+        author: says who the manager is.
         armed: whether the story has begun: writes before are neither numbered nor struck.
     """
 
@@ -157,6 +161,7 @@ class Interposer:
         at: int | Place = 0,
         names: Names | None = None,
         *,
+        author: Callable[[], str] = str,
         armed: bool = True,
     ) -> None:
         self.inner = inner
@@ -164,11 +169,13 @@ class Interposer:
         self.dead = False
         self.armed = armed
         self.struck = threading.Event()
+        self.struck_at: datetime | None = None
         self.active_at = time.monotonic()
         self._on_kill = on_kill
         self._fault = fault
         self._at = at
         self._names = names or Names("")
+        self._author = author
         self._seen: dict[str, int] = {}
         self._number = 0
         self._lock = threading.Lock()
@@ -204,7 +211,7 @@ class Interposer:
         reply = self.inner.request(write.method, write.path, **kwargs)
         answer = orjson.loads(reply.body) if reply.status < 300 else {}
         version = answer.get("metadata", {}).get("resourceVersion", "")
-        self.writes.append(Write(write.method, write.path, write.body, write.place, reply.status, version))
+        self.writes.append(replace(write, status=reply.status, version=version, author=self._author()))
         return reply
 
     def _strike(self, write: Write, kwargs: dict[str, Any]) -> Any:
@@ -225,6 +232,7 @@ class Interposer:
                     status, body = _REPLIES[self._fault]
                     return type(reply)(status, reply.headers, body)
         finally:
+            self.struck_at = datetime.now(UTC)
             self.struck.set()
 
     def stream(self, *args: Any, **kwargs: Any) -> Any:

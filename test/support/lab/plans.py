@@ -6,17 +6,21 @@ without anybody listing it. Method: Sieve (OSDI'22), with the machine's power le
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from lab import monitors
 from lab.interposer import Names, Place
+from lab.monitors.base import History, TargetRead
 from lab.oracle import Outcome, outcome, volatile
 from lab.process import LEASE, LabManager
 from lab.record import Command, Power
+from lab.world import CANARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +39,9 @@ DEADLINE_SECONDS = 90.0
 test machine makes a story longer and not different."""
 
 
+_NUMBERS = re.compile(r"(?<=claim)\d+|(?<=shutdown-)\d+")
+
+
 @dataclass(frozen=True)
 class Plan:
     """One fault at one place of a story."""
@@ -50,8 +57,13 @@ class Plan:
         """At a write of a mere report (status of slots and groups), from which nothing is decided."""
         return "/status" in self.place.write and ("nodes/lab" in self.place.write or "groups/" in self.place.write)
 
+    @property
+    def kind(self) -> tuple[Fault, str]:
+        """The same for the same write of another round: the second of three boots, the next shutdown Job."""
+        return self.fault, _NUMBERS.sub("", self.place.write)
+
     def share(self, seed: str) -> float:
-        """A number in [0, 1) that depends on the plan and the seed alone: which shard or sample it belongs to."""
+        """A number in [0, 1) that depends on the plan and the seed alone: whether it belongs to a sample."""
         return zlib.crc32(f"{seed}|{self}".encode()) / 2**32
 
 
@@ -121,7 +133,7 @@ def run(world: World, story: Story, fault: Fault | None = None, at: int | Place 
             world.kubeconfig, pool.namespace, pool.settings, fault, at, names=names, armed=story.before is None
         ).start()
     ]
-    failure = ""
+    failure, ended_at = "", None
     with Caretaker(lives, world.kubeconfig, pool, record) as caretaker:
         try:
             if story.before is not None:
@@ -132,6 +144,7 @@ def run(world: World, story: Story, fault: Fault | None = None, at: int | Place 
                 story.tell(pool, machine)
                 (story.ends or everything_is_over)(pool, machine)
                 caretaker.rest()
+                ended_at = datetime.now(UTC)
             except AssertionError as error:
                 failure = str(error)
         finally:
@@ -143,12 +156,21 @@ def run(world: World, story: Story, fault: Fault | None = None, at: int | Place 
         record.add(Command.of(entry))
     for changed_at, power in world.powers(machine):
         record.add(Power(changed_at, machine, power))
-    wire = [write for life in lives for write in life.interposer.writes]
     first = lives[0].interposer
+    history = History(
+        entries=record.entries(),
+        settings=pool.settings,
+        wire=[write for life in lives for write in life.interposer.writes],
+        targets=caretaker.targets,
+        logs=world.leaks,
+        struck_at=first.struck_at,
+        ended_at=ended_at,
+        canary=CANARY,
+    )
     return Run(
         outcome=None if failure else outcome(record, names),
         places=[write.place for write in first.writes if write.place is not None],
-        violations=monitors.check(record, wire, pool.settings, ended=not failure),
+        violations=monitors.check(history),
         failure=failure,
         struck=first.struck.is_set(),
         seconds=time.monotonic() - began,
@@ -191,6 +213,14 @@ def plans(clean: Clean, faults: Iterable[Fault], *, reports: bool, uncertain: bo
     return [plan for plan in found if reports or not plan.is_of_report]
 
 
+def one_of_each_kind(chosen: Iterable[Plan], seed: str) -> list[Plan]:
+    """Of plans at the same write of several rounds one, chosen by the seed."""
+    kinds: dict[object, Plan] = {}
+    for plan in sorted(chosen, key=lambda plan: plan.share(seed)):
+        kinds.setdefault(plan.kind, plan)
+    return list(kinds.values())
+
+
 def perturb(world: World, story: Story, clean: Clean, chosen: Sequence[Plan], at_once: int) -> list[Verdict]:
     """Run plans, several at once."""
     with ThreadPoolExecutor(at_once) as pool:
@@ -219,20 +249,22 @@ class Caretaker:
         self._kubeconfig = kubeconfig
         self._pool = pool
         self._record = record
-        self._until = pool.until
+        self._until, self._rest = pool.until, pool.rest
+        self.targets: list[TargetRead] = []
 
     def __enter__(self) -> Self:
-        self._pool.until = self.until
+        self._pool.until, self._pool.rest = self.until, self.rest
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.until = self._until
+        self._pool.until, self._pool.rest = self._until, self._rest
 
     def until(self, what: str, holds: Callable[[], bool], limit: float = DEADLINE_SECONDS) -> None:
         end = time.monotonic() + limit
         while True:
             self._record.changed.clear()
             self.revive()
+            self._ask()
             if not self._lives[-1].killed and holds():
                 return
             if time.monotonic() > end:
@@ -246,6 +278,12 @@ class Caretaker:
             return self._lives[-1].idle_for(QUIET) and time.monotonic() - self._record.moved_at > QUIET
 
         self.until("nobody writes any more", quiet)
+        self._ask(settled=True)
+
+    def _ask(self, *, settled: bool = False) -> None:
+        at, target = datetime.now(UTC), self._lives[-1].target("pool")
+        if target is not None and not self._lives[-1].killed:
+            self.targets.append(TargetRead(at, target, settled))
 
     def revive(self) -> None:
         if not self._lives[-1].killed:

@@ -31,6 +31,9 @@ POWER_SCRIPT = (
     "data=json.dumps({'command':sys.argv[1],'sender':os.environ['JOB_NAME']}).encode()),timeout=30)"
 )
 
+# One that fails as badly as a script can: it prints the password while it does.
+FAILS = ["sh", "-c", 'cat "$SANDBOX_ROOT/etc/bmc/password" >&2; exit 1']
+
 
 class RawPod(KubeObject):
     """core/v1 Pod with its whole status, for what a failing test says."""
@@ -58,7 +61,8 @@ class Pool:
     def create_slot(self, machine: str, node: str, *, startup=None, shutdown=None, **spec) -> Node:
         def pod(command):
             script = [sys.executable, "-SEc", POWER_SCRIPT, command, machine]
-            return {"image": "local", "command": ["false"] if command == "fails" else script}
+            volumes = [{"name": "bmc", "mountPath": "/etc/bmc", "secretName": "bmc"}]
+            return {"image": "local", "command": FAILS if command == "fails" else script, "volumes": volumes}
 
         body = {
             "metadata": {"name": machine, "namespace": self.namespace, "labels": {names.LABEL_GROUP: "pool"}},
@@ -176,6 +180,9 @@ class Pool:
             if time.monotonic() > end:
                 raise AssertionError(f"{self.namespace}: not within {limit:g} s: {what}\n{self.describe()}")
             pause.step()
+
+    def rest(self) -> None:
+        """Wait until the manager has nothing to do; whoever knows the manager fills this in."""
 
     def describe(self) -> str:
         lines = [

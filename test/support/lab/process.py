@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from homelab_autoscaler.controllers.assemble import AssemblyOptions, assemble
+from homelab_autoscaler.provider.failure import CallError
+from homelab_autoscaler.provider.feed import Feed
+from homelab_autoscaler.provider.index import PoolIndex
+from homelab_autoscaler.provider.pool import Pool
 from homelab_autoscaler.runtime import (
     LeaderElectionOptions,
     Manager,
     ManagerOptions,
     StopSignal,
+    SystemClock,
     load_config,
 )
 from lab.interposer import Fault, Interposer, Names, Place
@@ -44,8 +50,14 @@ class LabManager:
             graceful_timeout=20,
         )
         self.manager = Manager(options)
-        self.interposer = Interposer(self.manager.client.transport, self._die, fault, at, names, armed=armed)
+        self.interposer = Interposer(
+            self.manager.client.transport, self._die, fault, at, names, author=self._author, armed=armed
+        )
         self.manager.client.transport = self.interposer
+        # The autoscaler's view, without its transport.
+        self._index = PoolIndex()
+        self._feed = Feed(self.manager.cache, self._index, namespace)
+        self._offers = Pool(self._index, SystemClock(), settings, namespace)
         assemble(self.manager, settings, AssemblyOptions(namespace=namespace))
         self.stop = StopSignal()
         self.failure: BaseException | None = None
@@ -71,6 +83,18 @@ class LabManager:
         self.interposer.dead = True
         self._die()
         self.join()
+
+    def _author(self) -> str:
+        leadership = self.manager.leadership
+        return f"{leadership.identity}/{leadership.transitions}"
+
+    def target(self, group: str) -> int | None:
+        """The target size that Cluster Autoscaler is told; None before the provider answers."""
+        if not self._feed.wait_for_sync(self.stop, 0.0, SystemClock()):
+            return None
+        with contextlib.suppress(CallError):
+            return self._offers.view(group).target
+        return None
 
     def idle_for(self, seconds: float) -> bool:
         """It leads, and has neither read nor written anything for so long; Leases and Events do not count."""

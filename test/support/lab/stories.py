@@ -30,6 +30,7 @@ class Story:
         slot: fields of the slot's spec.
         settings: numbers that differ from the lab's.
         benign: patterns of paths of the end state that may differ from a clean run, each with its reason beside it.
+        rounds: how often it makes the same writes.
         ends: whether all that follows from it is over; by default everything is off and nothing is left.
     """
 
@@ -39,6 +40,7 @@ class Story:
     slot: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, float] = field(default_factory=dict)
     benign: tuple[str, ...] = ()
+    rounds: int = 1
     ends: Callable[[Pool, str], None] | None = None
 
     @property
@@ -55,7 +57,7 @@ def _the_claim(pool: Pool) -> Any:
 
 def boot(pool: Pool, machine: str) -> None:
     """A request boots the machine, and it stays."""
-    claim = pool.claim(machine)
+    claim = _request(pool, machine)
     pool.until("ready", lambda: pool.phase(claim) == "ready")
 
 
@@ -68,6 +70,7 @@ def shutdown(pool: Pool, machine: str) -> None:
 
 def cancel(pool: Pool, machine: str) -> None:
     """A request is withdrawn while another operation's lock keeps its boot from beginning."""
+    pool.until("the slot is known", lambda: pool.slot(machine).status.phase == "off")
     pool.lock_by_hand(machine)
     claim = pool.claim(machine)
     pool.until("the request is numbered", lambda: any(entry.status.attempt for entry in pool.claims()))
@@ -78,7 +81,7 @@ def cancel(pool: Pool, machine: str) -> None:
 
 def supersede(pool: Pool, machine: str) -> None:
     """A second claim, made by hand, takes the slot while the first one waits at the readiness gate."""
-    first = pool.claim(machine)
+    first = _request(pool, machine)
     _reach_the_gate(pool, machine)
     pool.until("a later second", lambda: pool.is_older_than_a_second(first))
     second = pool.claim_by_hand(machine, "by-hand")
@@ -91,7 +94,7 @@ def supersede(pool: Pool, machine: str) -> None:
 
 def deleted_at_the_gate(pool: Pool, machine: str) -> None:
     """A person deletes the claim while its machine is up and waits at the readiness gate."""
-    claim = pool.claim(machine)
+    claim = _request(pool, machine)
     _reach_the_gate(pool, machine)
     pool.unclaim(claim, "DeletedByHand")
     pool.until("gone", lambda: pool.phase(claim) == "gone")
@@ -99,9 +102,10 @@ def deleted_at_the_gate(pool: Pool, machine: str) -> None:
 
 def deleted_before_it_joined(pool: Pool, machine: str) -> None:
     """A person deletes the claim after the power-on was sent; the machine never registers."""
-    claim = pool.claim(machine)
+    claim = _request(pool, machine)
     pool.until("the power-on was sent", lambda: any(job.succeeded for job in pool.jobs()))
     pool.until("and written down", lambda: all(c.status.power_requested_at for c in pool.claims()))
+    pool.rest()
     pool.unclaim(claim, "DeletedByHand")
     pool.until("gone", lambda: pool.phase(claim) == "gone")
 
@@ -126,9 +130,17 @@ def _reach_the_gate(pool: Pool, machine: str) -> None:
     pool.until("the power-on was written down", lambda: all(c.status.power_requested_at for c in pool.claims()))
     pool.until("the node is there", lambda: pool.is_node_ready(f"node-{machine}"))
     pool.until("and was recognised", lambda: names.LABEL_NODE in pool.node(f"node-{machine}").metadata.labels)
+    pool.rest()
+
+
+def _request(pool: Pool, machine: str) -> Any:
+    """A first request, for a slot that was reported off: history begins there."""
+    pool.until("the slot is known", lambda: pool.slot(machine).status.phase == "off")
+    return pool.claim(machine)
 
 
 def _fail_three_times(pool: Pool, machine: str, reason: str) -> None:
+    pool.until("the slot is known", lambda: pool.slot(machine).status.phase == "off")
     for _ in range(3):
         claim = pool.claim(machine)
         pool.until("failed", lambda: pool.phase(claim) == "failed")  # noqa: B023 - called at once
@@ -170,8 +182,13 @@ STORIES = (
     Story(deleted_at_the_gate, machine=_AT_THE_GATE, benign=_UNSEEN_BOOT),
     Story(deleted_before_it_joined, machine={"dead": True}, benign=_UNSEEN_BOOT),
     # Its node never came, so that no shutdown has to settle.
-    Story(dead_machine_three_times, machine={"dead": True}, settings={"registration_wait": 1.0, "off_settle": 0.5}),
-    Story(failing_job_three_times, slot={"startup": "fails"}, settings={"off_settle": 0.5}),
+    Story(
+        dead_machine_three_times,
+        machine={"dead": True},
+        settings={"registration_wait": 1.0, "off_settle": 0.5},
+        rounds=3,
+    ),
+    Story(failing_job_three_times, slot={"startup": "fails"}, settings={"off_settle": 0.5}, rounds=3),
     Story(slot_deletion, before=boot),
 )
 

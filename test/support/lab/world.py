@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
+import structlog
 import yaml
 from pydantic import Field
 
 from homelab_api import names
+from homelab_api.core import Secret
 from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
 from homelab_autoscaler.runtime import Client, SystemClock, load_config
 from homelab_autoscaler.sandbox.controlplane import ControlPlaneOptions
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
     from homelab_autoscaler.sandbox.machines.ledger import LedgerEntry
 
+CANARY = "canary-b1d7a0c4"
+"""The password of every machine's controller: it must turn up nowhere."""
 FACTOR = 30.0
 CRDS = Path(__file__).parents[3] / "config" / "crd" / "bases"
 
@@ -79,10 +83,14 @@ class World:
         self._numbers = itertools.count(1)
         self.recorder = Recorder()
         self.settings = quick_settings()
+        self.leaks: list[str] = []
+        self._logging = structlog.get_config()
         self._watched: WatchedChanges | None = None
         self.kubeconfig = ""
 
     def __enter__(self) -> Self:
+        # A line is neither rendered nor printed: thousands of them would cost more than what they tell of.
+        structlog.configure(processors=[structlog.contextvars.merge_contextvars, self._listen])
         self._cluster.start()
         self.kubeconfig = str(self._cluster.write_kubeconfig(self._folder / "kubeconfig"))
         self.client = Client(load_config(self.kubeconfig), SystemClock())
@@ -91,6 +99,14 @@ class World:
                 self.client.create_json(Definition, body, None)
         self._record()
         return self
+
+    def _listen(self, _logger: object, _method: str, event: structlog.types.EventDict) -> NoReturn:
+        if event.get("exc_info"):
+            event = structlog.processors.format_exc_info(_logger, _method, event)
+        line = repr(event)
+        if CANARY in line:
+            self.leaks.append(line)
+        raise structlog.DropEvent
 
     def _record(self) -> None:
         if isinstance(self._cluster, HostedControlPlane):
@@ -103,11 +119,15 @@ class World:
             self._watched.close()
         self.client.close()
         self._cluster.stop()
+        structlog.configure(**self._logging)
 
     def pool(self, *, settings: Settings | None = None, group: JsonObject | None = None) -> Pool:
         """A namespace with a group."""
         namespace = f"lab-{next(self._numbers)}"
         self.client.create(Namespace.from_json({"metadata": {"name": namespace}}))
+        data = Secret.encode({"password": CANARY.encode()})
+        secret = {"metadata": {"name": "bmc", "namespace": namespace}, "data": data}
+        self.client.create_json(Secret, secret, namespace)
         pool = Pool(self.kubeconfig, namespace, settings or self.settings)
         pool.create_group(**(group or {}))
         return pool
