@@ -11,7 +11,7 @@ from lab.interposer import KILLS, Fault
 from lab.plans import one_of_each_kind, perturb, plans
 from lab.stories import STORIES
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.any_control_plane, pytest.mark.faults, pytest.mark.timeout(900)]
 
 SEED = os.environ.get("FAULTS_SEED", "0")
 OTHERS = tuple(fault for fault in Fault if fault not in KILLS)
