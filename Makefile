@@ -45,6 +45,7 @@ bench: $(STAMP) ## Measure what the README states
 
 .PHONY: faults
 faults: $(STAMP) ## Break the manager at every write of every story, in every way (ARGS="--story boot --fault KILL_AFTER")
+	@PYTHONPATH=test/support nice $(BIN)/python -m lab.campaign --virtual $(ARGS)
 	@PYTHONPATH=test/support nice $(BIN)/python -m lab.campaign $(ARGS)
 
 .PHONY: conformance

@@ -1,6 +1,6 @@
 import pytest
-from lab.plans import recorded
 from lab.world import World
+from virtual.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -10,14 +10,9 @@ def world(tmp_path_factory):
         yield running
 
 
-@pytest.fixture(scope="session")
-def clean_of(world):
-    """The clean runs of a story, recorded once for each worker."""
-    known = {}
-
-    def record(story):
-        if story.name not in known:
-            known[story.name] = recorded(world, story)
-        return known[story.name]
-
-    return record
+@pytest.fixture
+def cluster():
+    """A cluster on virtual time with a pool and the operator; machines are added by the test."""
+    with Cluster() as running:
+        running.start()
+        yield running

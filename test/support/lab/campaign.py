@@ -1,4 +1,6 @@
-"""The whole set of fault plans, on several control planes at once: `python -m lab.campaign`, or `make faults`.
+"""The whole set of fault plans, on several control planes at once: `make faults`.
+
+`python -m lab.campaign` tells the stories to managers with threads on true time, `--virtual` on virtual time.
 
 Prints a table as the papers do (story by fault: plans, failures, seconds), then every failing plan with what gave it
 away. A failing plan is run once more, so that the report can tell what repeats. Exit code 1 if any plan failed.
@@ -19,6 +21,8 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from virtual.telling import VirtualWorld
+
 from lab.interposer import Fault
 from lab.plans import Clean, Verdict, one_of_each_kind, perturb, plans, recorded
 from lab.stories import STORIES
@@ -28,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lab.plans import Plan
+    from lab.run import Teller
 
 CHUNK = 8
-_world: World | None = None
+_world: Teller | None = None
 
 
 @dataclass
@@ -46,8 +51,11 @@ class Judged:
         return bool(self.verdict.problems)
 
 
-def _open() -> None:
+def _open(virtual: bool) -> None:  # noqa: FBT001 - the pool passes arguments by position
     global _world  # noqa: PLW0603 - one control plane for each process of the pool
+    if virtual:
+        _world = VirtualWorld()
+        return
     stack = contextlib.ExitStack()
     _world = stack.enter_context(World(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))))
     Finalize(None, stack.close, exitpriority=1)
@@ -74,9 +82,12 @@ def run(arguments: argparse.Namespace) -> list[Judged]:
     """Record the stories, run their plans; tells on stderr how far it is."""
     names = [story.name for story in STORIES if not arguments.story or story.name in arguments.story]
     faults = [fault for fault in Fault if not arguments.fault or fault.name in arguments.fault]
+    at_once = 1 if arguments.virtual else arguments.at_once
     found: list[Judged] = []
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(arguments.processes, mp_context=context, initializer=_open) as pool:
+    with ProcessPoolExecutor(
+        arguments.processes, mp_context=context, initializer=_open, initargs=(arguments.virtual,)
+    ) as pool:
         cleans = dict(zip(names, pool.map(_record, names), strict=True))
         tasks = []
         for name, clean in cleans.items():
@@ -85,7 +96,7 @@ def run(arguments: argparse.Namespace) -> list[Judged]:
                 chosen = one_of_each_kind(chosen, arguments.seed)
             chosen = [plan for plan in chosen if plan.share(arguments.seed) < arguments.sample]
             tasks += [
-                pool.submit(_judge, name, clean, chosen[start : start + CHUNK], arguments.at_once)
+                pool.submit(_judge, name, clean, chosen[start : start + CHUNK], at_once)
                 for start in range(0, len(chosen), CHUNK)
             ]
         for number, task in enumerate(as_completed(tasks), start=1):
@@ -139,6 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="lab.campaign", description=__doc__.splitlines()[0])
     parser.add_argument("--story", action="append", choices=[story.name for story in STORIES])
     parser.add_argument("--fault", action="append", choices=[fault.name for fault in Fault])
+    parser.add_argument("--virtual", action="store_true", help="on virtual time, without threads")
     parser.add_argument("--processes", type=int, default=2, help="control planes at once (2)")
     parser.add_argument("--at-once", type=int, default=4, help="stories at once on each of them (4)")
     parser.add_argument("--no-reports", dest="reports", action="store_false", help="not at writes of mere reports")

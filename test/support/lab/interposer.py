@@ -140,6 +140,14 @@ _REPLIES = {
 }
 
 
+def _dead() -> BaseException:
+    return TransportError("the process is dead", sent=False)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Interposer:
     """Wraps a transport of the runtime's client; same methods.
 
@@ -150,6 +158,8 @@ class Interposer:
         at: where: a place, or the number of a write, from 1.
         names: of the run.
         author: says who the manager is.
+        now: the time of the stage.
+        death: what a request of a dead manager raises.
         armed: whether the story has begun: writes before are neither numbered nor struck.
     """
 
@@ -162,6 +172,8 @@ class Interposer:
         names: Names | None = None,
         *,
         author: Callable[[], str] = str,
+        now: Callable[[], datetime] = utc_now,
+        death: Callable[[], BaseException] = _dead,
         armed: bool = True,
     ) -> None:
         self.inner = inner
@@ -176,13 +188,15 @@ class Interposer:
         self._at = at
         self._names = names or Names("")
         self._author = author
+        self._now = now
+        self._death = death
         self._seen: dict[str, int] = {}
         self._number = 0
         self._lock = threading.Lock()
 
     def request(self, method: str, target: str, **kwargs: Any) -> Any:
         if self.dead:
-            raise TransportError("the process is dead", sent=False)
+            raise self._death()
         if "/leases" in target or "/events" in target:
             return self.inner.request(method, target, **kwargs)
         self.active_at = time.monotonic()
@@ -191,7 +205,7 @@ class Interposer:
         body = kwargs.get("body") or b""
         with self._lock:
             if self.dead:
-                raise TransportError("the process is dead", sent=False)
+                raise self._death()
             place = self._place(method, target, body) if self.armed else None
             strikes = place is not None and self._fault is not None and self._at in (self._number, place)
             if strikes and self._fault in KILLS:
@@ -219,11 +233,11 @@ class Interposer:
             match self._fault:
                 case Fault.KILL_BEFORE:
                     self._on_kill()
-                    raise TransportError("the process is dead", sent=False)
+                    raise self._death()
                 case Fault.KILL_AFTER:
                     self._forward(write, kwargs)
                     self._on_kill()
-                    raise TransportError("the process is dead")
+                    raise self._death()
                 case Fault.REPLY_LOST:
                     self._forward(write, kwargs)
                     raise TransportError("the connection was reset")
@@ -232,7 +246,7 @@ class Interposer:
                     status, body = _REPLIES[self._fault]
                     return type(reply)(status, reply.headers, body)
         finally:
-            self.struck_at = datetime.now(UTC)
+            self.struck_at = self._now()
             self.struck.set()
 
     def stream(self, *args: Any, **kwargs: Any) -> Any:

@@ -21,6 +21,7 @@ from homelab_autoscaler.runtime import Client, ConflictError, MergePatch, NotFou
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from homelab_autoscaler.runtime import Clock
     from homelab_autoscaler.settings import Settings
 
 # What a machine's owner would write: one request to the machine's controller, and its answer is the exit code.
@@ -46,7 +47,8 @@ class Pool:
     """Objects of one namespace, with waits that end as soon as they can."""
 
     def __init__(self, kubeconfig: str, namespace: str, settings: Settings) -> None:
-        self.client = Client(load_config(kubeconfig), SystemClock())
+        self.clock: Clock = SystemClock()
+        self.client = Client(load_config(kubeconfig), self.clock)
         self.namespace = namespace
         self.settings = settings
 
@@ -76,10 +78,9 @@ class Pool:
         return self.client.create_json(Node, body, self.namespace)
 
     def claim(self, slot: str, call: Call = Call.INCREASE_SIZE) -> NodeClaim:
-        factory = ClaimFactory(self.client, SystemClock(), self.settings)
-        return factory.create(
-            self.client.get(Node, slot, self.namespace), ClaimRequest(call=call), read_at=time.monotonic()
-        )
+        factory = ClaimFactory(self.client, self.clock, self.settings)
+        found = self.client.get(Node, slot, self.namespace)
+        return factory.create(found, ClaimRequest(call=call), read_at=self.clock.monotonic())
 
     def claim_by_hand(self, slot: str, name: str, **metadata) -> NodeClaim:
         """A claim as a person writes it: no labels, no owner, a name of their own."""
@@ -102,7 +103,7 @@ class Pool:
 
     def lock_by_hand(self, slot: str) -> None:
         """The lock of an operation that is not the manager's."""
-        now = SystemClock().now()
+        now = self.clock.now()
         marks = {
             names.ANNOTATION_LOCK: "scale-down",
             names.ANNOTATION_LOCK_OWNER: "somebody-else/7",
@@ -147,7 +148,7 @@ class Pool:
 
     def is_older_than_a_second(self, claim: NodeClaim) -> bool:
         """Creation times have whole seconds: only then is another claim surely newer."""
-        return SystemClock().now() > claim.metadata.creation_timestamp + timedelta(seconds=1.1)
+        return self.clock.now() > claim.metadata.creation_timestamp + timedelta(seconds=1.1)
 
     def phase(self, claim: NodeClaim) -> str:
         with contextlib.suppress(NotFoundError):

@@ -155,6 +155,16 @@ class Record:
         return present
 
 
+def change_of(write: Any) -> Change | None:
+    """A line of the embedded server's write log; None for a kind that is not recorded."""
+    kind = KINDS.get((write.group, write.resource))
+    if kind is None:
+        return None
+    gone = write.type == "DELETED"
+    before = (write.before or write.after) if gone else write.before
+    return Change(write.time, str(write.revision), kind, write.name, before, None if gone else write.after)
+
+
 class Recorder:
     """Hands what happens in a world to the records of its namespaces."""
 
@@ -180,15 +190,8 @@ class Recorder:
         """A line of the embedded server's write log; called on the server's loop."""
         kind = KINDS.get((write.group, write.resource))
         record = self.of(write.namespace, write.name)
-        if kind is None or record is None:
-            return
-
-        def change() -> Change:
-            after = None if write.type == "DELETED" else write.after
-            before = (write.before or write.after) if write.type == "DELETED" else write.before
-            return Change(write.time, str(write.revision), kind, write.name, before, after)
-
-        record.add(change, moves=kind not in _WORDS)
+        if kind is not None and record is not None:
+            record.add(lambda: change_of(write), moves=kind not in _WORDS)
 
 
 class WatchedChanges:

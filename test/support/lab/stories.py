@@ -197,3 +197,14 @@ def boot_and_return(pool: Pool, machine: str) -> None:
     """A request boots the machine; its withdrawal turns it off."""
     boot(pool, machine)
     shutdown(pool, machine)
+
+
+def everything_is_over(pool: Pool, machine: str) -> None:
+    """Wait until nothing is left of the story but its reports."""
+    pool.until("no live or committed claim", lambda: not [c for c in pool.claims() if c.live or c.committed])
+    pool.until("no unfinished Job", lambda: all(job.finished for job in pool.jobs()))
+    pool.until("no node object", lambda: pool.node(f"node-{machine}") is None)
+    if pool.slot_or_none(machine) is None:
+        return
+    pool.until("the slot reports off", lambda: pool.slot(machine).status.phase == "off")
+    pool.until("no lock", lambda: not [key for key in pool.slot(machine).metadata.annotations if "/lock" in key])

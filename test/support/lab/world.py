@@ -22,17 +22,20 @@ from homelab_autoscaler.sandbox.simulators import SimulatorOptions
 from homelab_autoscaler.sandbox.testing.hosted import HostedControlPlane
 from homelab_autoscaler.sandbox.timings import Timings
 from homelab_autoscaler.settings import Settings
+from lab import telling
 from lab.pool import Pool
 from lab.real import AttachedCluster, real_assets
 from lab.record import Recorder, WatchedChanges
+from lab.run import CANARY
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from homelab_autoscaler.sandbox.machines.ledger import LedgerEntry
+    from lab.interposer import Fault, Place
+    from lab.run import Run
+    from lab.stories import Story
 
-CANARY = "canary-b1d7a0c4"
-"""The password of every machine's controller: it must turn up nowhere."""
 FACTOR = 30.0
 CRDS = Path(__file__).parents[3] / "config" / "crd" / "bases"
 
@@ -71,6 +74,8 @@ def quick_settings() -> Settings:
 
 class World:
     """Runs from `with` to its end; shared by all tests of a worker."""
+
+    side_by_side = True
 
     def __init__(self, folder: Path, cluster: AttachedCluster | HostedControlPlane | None = None) -> None:
         self._folder = folder
@@ -120,6 +125,10 @@ class World:
         self.client.close()
         self._cluster.stop()
         structlog.configure(**self._logging)
+
+    def tell(self, story: Story, fault: Fault | None = None, at: int | Place = 0) -> Run:
+        """Tell a story to a manager of its own; see Teller."""
+        return telling.tell(self, story, fault, at)
 
     def pool(self, *, settings: Settings | None = None, group: JsonObject | None = None) -> Pool:
         """A namespace with a group."""

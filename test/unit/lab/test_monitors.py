@@ -179,7 +179,7 @@ VIOLATIONS = {
         NothingOutlivesItsOperation,
         lambda: booted().put("node", "node-m", annotations={names.ANNOTATION_CORDONED_BY: "drain"}),
     ),
-    "L5 too long": (ConvergesAfterFaults, lambda: booted().fault().wait(100)),
+    "L5 too long": (ConvergesAfterFaults, lambda: booted().fault().wait(2800)),
 }
 
 HONEST = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from homelab_api import names
@@ -48,6 +48,7 @@ class History:
         logs: lines that managers logged.
         struck_at: when the fault happened; None if none did.
         ended_at: when the story was over; None if it did not end.
+        converged_within: from the fault to the end (guarantee L5).
         canary: a secret that must appear nowhere; "" for none.
     """
 
@@ -59,6 +60,7 @@ class History:
     struck_at: datetime | None = None
     ended_at: datetime | None = None
     canary: str = ""
+    converged_within: timedelta = timedelta(minutes=45)
 
 
 @dataclass

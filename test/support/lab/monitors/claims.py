@@ -30,19 +30,26 @@ _SLACK: Final = 5.0
 
 
 class CompletedWhenOff(Monitor):
-    """S3: a claim completes, and its finalizer goes, only when its machine is off, after the last power-on."""
+    """S3: a claim completes, and its finalizer goes, only when its machine is off, after the last power-on.
+
+    A machine whose node never came since the last power-on can only be known off by a power-off that it acknowledged:
+    then that is enough.
+    """
 
     guarantee = "S3"
 
     def __init__(self) -> None:
         self._pending_on: set[str] = set()
+        self._acknowledged: set[str] = set()
 
     def see(self, entry: Entry, stage: Stage) -> Iterator[str]:
         if isinstance(entry, Command):
             if entry.command == "on" and entry.result == "accepted":
                 self._pending_on.add(entry.machine)
+                self._acknowledged.discard(entry.machine)
             elif entry.command == "off":
                 self._pending_on.discard(entry.machine)
+                self._acknowledged |= {entry.machine} if entry.result in {"accepted", "unchanged"} else set()
         elif isinstance(entry, Power):
             if entry.power == "off":
                 self._pending_on.discard(entry.machine)
@@ -63,6 +70,9 @@ class CompletedWhenOff(Monitor):
         body = stage.objects.get(("slot", slot))
         unproven = body is not None and conditions(body).get("PowerUnknown") == "True"
         if handed_over or reason == "EmergencyReclaim" or unproven or abandoned(body, claim):
+            return
+        never_came = body is not None and ("node", body["spec"]["kubernetesNodeName"]) not in stage.objects
+        if never_came and slot in self._acknowledged and stage.power.get(slot) != "up":
             return
         if stage.on(slot) or slot in self._pending_on:
             what = "completed" if completes else "lost its finalizer"

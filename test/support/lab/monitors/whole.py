@@ -20,8 +20,6 @@ _VIEW_AGE: Final = timedelta(seconds=5)
 """How old a cache's truth may be on a busy test machine while things still move."""
 _RESTLESS: Final = 60
 """Writes of managers in a row, without anything else happening, that are no reaction any more."""
-_CONVERGED: Final = timedelta(seconds=90)
-"""From the fault to the end of the story, at a thirtieth of true times: three quarters of an hour."""
 
 
 class TargetIsClaims(Monitor):
@@ -46,7 +44,8 @@ class TargetIsClaims(Monitor):
     def end(self, stage: Stage) -> Iterator[str]:
         for read in stage.history.targets:
             past = [(at, count, slots) for at, count, slots in self._counts if at <= read.at] or [(read.at, 0, 0)]
-            recent = past[-1:] if read.settled else [*past[-1:], *_since(past, read.at - _VIEW_AGE)]
+            # What was written at the very instant of the answer came before or after it.
+            recent = _since(past, read.at - (timedelta(microseconds=1) if read.settled else _VIEW_AGE))
             if read.target not in {count for _, count, _ in recent}:
                 yield f"target {read.target} was answered, {past[-1][1]} machines are wanted"
             if read.target > max(slots for _, _, slots in recent):
@@ -120,5 +119,5 @@ class ConvergesAfterFaults(Monitor):
 
     def end(self, stage: Stage) -> Iterator[str]:
         struck, ended = stage.history.struck_at, stage.history.ended_at
-        if struck is not None and ended is not None and ended - struck > _CONVERGED:
+        if struck is not None and ended is not None and ended - struck > stage.history.converged_within:
             yield f"{(ended - struck).total_seconds():.0f} s from the fault to the end"
