@@ -72,7 +72,7 @@ def assemble(manager: Manager, settings: Settings, options: AssemblyOptions) -> 
     manager.add(engine.monitors)
     _build_slot_controller(manager, settings, options, engine)
     _build_claim_controller(manager, settings, options, engine)
-    _build_observation_controller(manager, options, engine)
+    _build_observation_controller(manager, settings, options, engine)
     _build_group_controller(manager, settings, options, engine)
 
 
@@ -205,12 +205,14 @@ def _build_claim_controller(manager: Manager, settings: Settings, options: Assem
     )
 
 
-def _build_observation_controller(manager: Manager, options: AssemblyOptions, engine: _Engine) -> None:
+def _build_observation_controller(
+    manager: Manager, settings: Settings, options: AssemblyOptions, engine: _Engine
+) -> None:
     (
         ControllerBuilder(manager, "observation")
         .for_(Node, namespace=options.namespace)
         .watches(CoreNode, engine.mappers.slots_of_node)
-        .complete(ObservationReconciler(engine.scopes, engine.reporter, engine.pulse))
+        .complete(ObservationReconciler(engine.scopes, engine.reporter, engine.pulse, settings.drain_pass))
     )
 
 

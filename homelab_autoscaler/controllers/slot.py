@@ -370,8 +370,9 @@ class SlotReconciler:
         if alive is not None:
             changes.append(alive)
         said = {entry.type for entry in changes}
-        self._reporter.pass_over(scope, changes, [kind for kind in _OWN_CONDITIONS if kind not in said])
+        soon = scope.now + timedelta(seconds=self._settings.drain_pass)
+        if not self._reporter.pass_over(scope, changes, [kind for kind in _OWN_CONDITIONS if kind not in said]):
+            this.again(soon)
         expiry = next_expiry(scope.slot.status, self._settings)
         if expiry is not None:
-            # Not sooner than that: a report that was refused above is repeated by the pass that its cause wakes.
-            this.again(max(expiry, scope.now + timedelta(seconds=self._settings.drain_pass)))
+            this.again(max(expiry, soon))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lab.record import Change, Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lab.interposer import Names
     from lab.record import Record
@@ -38,7 +38,7 @@ _MASKS = tuple(
         # The last change of the target that a pass saw: a change and its counter-change between two passes is none.
         r"group .*status\.lastScale(At|Action)",
         # Heartbeats and conditions of the kubelet.
-        r"node .*",
+        r"node .*status\..*",
         # The Job controller's part of a Job.
         r"job .*status\.(?!succeeded|failed).*",
         r"job .*metadata\.(labels|annotations).*",
@@ -74,10 +74,14 @@ class Outcome:
             volatile: paths that differ between clean runs already.
             benign: patterns of paths that may differ.
         """
-        lines = [
+        mine, theirs = _objects(self.state), _objects(clean.state)
+        lines = [f"state {name} is there, in the clean run it is not" for name in sorted(mine - theirs)]
+        lines += [f"state {name} is not there, in the clean run it is" for name in sorted(theirs - mine)]
+        lines += [
             f"state {path}: {clean.state.get(path, '(absent)')} -> {self.state.get(path, '(absent)')}"
             for path in sorted(self.state.keys() | clean.state.keys())
             if path not in volatile
+            and _object(path) in mine & theirs
             and not any(re.fullmatch(pattern, path) for pattern in benign)
             and self.state.get(path) != clean.state.get(path)
         ]
@@ -92,6 +96,9 @@ class Outcome:
 
 def outcome(record: Record, names: Names) -> Outcome:
     """Judge a run by its record."""
+    for change in record.changes():
+        if change.kind == "claim" and change.created:
+            names.plain(change.name)  # Numbered as they came, also those that no manager of the first life has seen.
     state = {
         path: value
         for (kind, name), body in sorted(record.objects().items())
@@ -110,6 +117,15 @@ def outcome(record: Record, names: Names) -> Outcome:
             ledger.append(f"{entry.command} {entry.result}")
     counts = {label: (created[label], deleted[label]) for label in created | deleted}
     return Outcome({path: value for path, value in state.items() if not _masked(path)}, counts, ledger)
+
+
+def _object(path: str) -> str:
+    """Kind and name of the object that a path of the state is in."""
+    return " ".join(path.split(" ", 2)[:2])
+
+
+def _objects(state: Iterable[str]) -> set[str]:
+    return {_object(path) for path in state}
 
 
 def volatile(runs: Sequence[Outcome]) -> frozenset[str]:

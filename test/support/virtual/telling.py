@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from lab import monitors
@@ -78,9 +78,10 @@ class PerturbedCluster(Cluster):
         """Record what happens from now on."""
         self.plane.server.writes.subscribe(self._wrote)
 
-    def _wrote(self, write: object) -> None:
+    def _wrote(self, write: Any) -> None:
         change = change_of(write)
-        if change is not None and getattr(write, "namespace", "") in {"", NAMESPACE}:
+        ours = change is not None and (write.namespace == NAMESPACE or change.name == f"node-{MACHINE}")
+        if change is not None and ours:
             self.record.add(change, moves=change.kind not in {"lease", "event"})
 
     def operator_writes(self) -> int:
