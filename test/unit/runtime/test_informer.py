@@ -327,6 +327,44 @@ def test_adding_and_removing_handlers_does_not_pile_anything_up(world):
         w.informer.remove_handler(w.listen([]))
     assert w.informer._registrations == []
     eventually(lambda: not any(thread.is_alive() for thread in w.informer._threads))
+    w.listen([])
+    assert len(w.informer._threads) == 1
+
+
+def test_a_direct_handler_has_heard_when_the_change_is_done_and_has_no_thread(world):
+    w = world()
+    registration = w.listen(direct=True)
+    w.source.add(node("n0"))
+    w.start()
+    assert registration.has_synced()
+    w.informer.upsert({"kind": "Node", **node("n1", resourceVersion="90")})
+    assert [(event.object.name, event.initial) for event in w.events] == [("n0", True), ("n1", False)]
+    assert w.informer._threads == []
+    late = []
+    assert w.listen(late, direct=True).has_synced()
+    assert [event.object.name for event in late] == ["n0", "n1"]
+    w.informer.remove_handler(registration)
+    w.informer.upsert({"kind": "Node", **node("n2", resourceVersion="91")})
+    assert (len(w.events), len(late)) == (2, 3)
+
+
+def test_a_direct_handler_that_raises_loses_that_event_alone(world):
+    w = world()
+    heard = []
+
+    def fragile(event):
+        heard.append(event.object.name)
+        if event.object.name == "bad":
+            raise RuntimeError("cannot")
+
+    w.informer.add_handler(fragile, direct=True)
+    w.start()
+    with structlog.testing.capture_logs() as logs:
+        for name in ("one", "bad", "two"):
+            w.source.add(node(name))
+        eventually(lambda: w.informer.lister.get("two"))
+    assert heard == ["one", "bad", "two"]
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["handler failed; the event is lost to it"]
 
 
 def test_an_informer_that_has_stopped_takes_no_handler_and_never_restarts(world):
