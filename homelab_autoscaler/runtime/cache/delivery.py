@@ -18,6 +18,8 @@ from homelab_api.meta import KubeObject
 from homelab_autoscaler.runtime.event import CreateEvent, Event, UpdateEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from homelab_autoscaler.runtime.clock import Clock
     from homelab_autoscaler.runtime.stop import StopSignal
 
@@ -92,6 +94,14 @@ class Registration(Generic[T]):
             self._accepted += 1
             self._condition.notify_all()
 
+    def replay(self, objects: Iterable[T]) -> None:
+        """Tell of these objects as unchanged, except of those of which something newer is still in the buffer."""
+        with self._condition:
+            waiting = {_key(event) for event in self._buffer}
+        for obj in objects:
+            if (obj.namespace, obj.name) not in waiting:
+                self.push(UpdateEvent(obj, obj))
+
     def mark_initial(self) -> None:
         """All of the initial list has been pushed."""
         with self._condition:
@@ -155,6 +165,11 @@ class Registration(Generic[T]):
     def _wake(self) -> None:
         with self._condition:
             self._condition.notify_all()
+
+
+def _key(event: Event[T]) -> tuple[str, str]:
+    obj = event.new if isinstance(event, UpdateEvent) else event.object
+    return obj.namespace, obj.name
 
 
 def _is_initial(event: Event[T]) -> bool:

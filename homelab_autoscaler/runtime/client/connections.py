@@ -14,6 +14,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from urllib3.connectionpool import HTTPConnectionPool
 
 
@@ -57,11 +59,13 @@ class Connections:
     Args:
         pool: makes new connections.
         size: how many idle ones are kept.
+        lookup: called with host and port before a connection is made, None for nothing.
     """
 
-    def __init__(self, pool: HTTPConnectionPool, size: int) -> None:
+    def __init__(self, pool: HTTPConnectionPool, size: int, lookup: Callable[[str, int], None] | None = None) -> None:
         self._pool = pool
         self._size = size
+        self._lookup = lookup
         self._idle: deque[Connection] = deque()
         self._closed = False
         # An owner that is dropped without `close` leaves no open sockets behind.
@@ -101,6 +105,8 @@ class Connections:
     def _open(self, connect_timeout: float) -> Connection:
         inner: Any = self._pool._new_conn()  # noqa: SLF001 - the one place that knows all TLS settings of a pool
         inner.timeout = connect_timeout
+        if self._lookup is not None:
+            self._lookup(inner.host, inner.port)
         try:
             inner.connect()
         except BaseException:

@@ -6,6 +6,8 @@ Knows nothing of kinds or retries. Every failure to get an answer is a Transport
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -73,7 +75,17 @@ Observer = Callable[[RequestSeen], None]
 
 
 class Transport:
-    """A pool of connections to one API server, shared by any number of threads."""
+    """A pool of connections to one API server, shared by any number of threads.
+
+    Args:
+        config: where and as whom.
+        clock: for latencies and the age of credentials.
+        pool_size: idle connections that are kept.
+        limiter: holds requests back; None for no limit.
+        user_agent: what the server's logs say.
+        observer: told of each request.
+        lookup_observer: told the seconds of each name resolution; it costs a second one per new connection.
+    """
 
     def __init__(
         self,
@@ -84,13 +96,15 @@ class Transport:
         limiter: TokenBucket | None = None,
         user_agent: str = "homelab-autoscaler",
         observer: Observer | None = None,
+        lookup_observer: Callable[[float], None] | None = None,
     ) -> None:
         self.host = config.host
         self._authorization = config.authorization
         self._clock = clock
         self._limiter = limiter
         self._pool: HTTPConnectionPool = config.make_pool(pool_size)
-        self._connections = Connections(self._pool, pool_size)
+        self._lookup_observer = lookup_observer
+        self._connections = Connections(self._pool, pool_size, self._look_up if lookup_observer else None)
         parsed = urllib3.util.parse_url(config.host)
         self._base = {
             "Host": parsed.netloc or "",
@@ -254,6 +268,17 @@ class Transport:
         if known is None or now - known[1] >= CREDENTIAL_AGE:
             known = self._credential = (self._authorization(), now)
         return known[0]
+
+    def _look_up(self, host: str, port: int) -> None:
+        """Measure how long it takes to resolve the server's name; an address needs no resolving."""
+        assert self._lookup_observer is not None
+        try:
+            ipaddress.ip_address(host.strip("[]"))
+        except ValueError:
+            started = self._clock.monotonic()
+            with contextlib.suppress(OSError):  # the connection that follows tells it better
+                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            self._lookup_observer(self._clock.monotonic() - started)
 
     def _throttle(self) -> float:
         delay = 0.0 if self._limiter is None else self._limiter.reserve()

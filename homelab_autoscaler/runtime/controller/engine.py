@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from homelab_autoscaler.runtime.cache import Cache, Informer, Registration
+    from homelab_autoscaler.runtime.channel import Channel
     from homelab_autoscaler.runtime.clock import Clock
     from homelab_autoscaler.runtime.controller.gate import ConsistencyGate
     from homelab_autoscaler.runtime.event import Event
@@ -127,13 +128,7 @@ class Engine:
         Code of the caller (a predicate, a mapper) runs in a thread of its own, where it can hold up nobody else.
         """
         direct = predicate is None and mapper is enqueue_self
-
-        def handler(event: Event[Any]) -> None:
-            if predicate is not None and not predicate(event):
-                return
-            priority = _priority(event)
-            for request in mapper(event):
-                self.queue.add(request, priority=priority)
+        handler = self._handler(mapper, predicate)
 
         def begin() -> Registration[Any]:
             return informer.add_handler(handler, name=self.name, resync_period=resync_period, direct=direct)
@@ -143,6 +138,20 @@ class Engine:
                 self._watches.append(begin)
                 return
         self._registrations.append(begin())
+
+    def listen(self, channel: Channel[Any], mapper: EventMapper, predicate: Predicate | None = None) -> None:
+        """Wake requests on events of a channel, at once; they wait on the queue until the workers start."""
+        channel.listen(self._handler(mapper, predicate))
+
+    def _handler(self, mapper: EventMapper, predicate: Predicate | None) -> Callable[[Event[Any]], None]:
+        def handler(event: Event[Any]) -> None:
+            if predicate is not None and not predicate(event):
+                return
+            priority = _priority(event)
+            for request in mapper(event):
+                self.queue.add(request, priority=priority)
+
+        return handler
 
     def enqueue(self, request: Request, *, priority: int = 0) -> None:
         """Ask for a pass."""

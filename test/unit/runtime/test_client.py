@@ -393,6 +393,23 @@ def test_closing_drops_idle_connections_and_those_that_come_back_later(script):
         transport.request("GET", "/x")
 
 
+def test_the_resolution_of_a_name_is_measured_when_asked_and_an_address_has_none(script, clock):
+    seen = []
+    named = ClientConfig.for_url(script.url.replace("127.0.0.1", "localhost"))
+    script.reply(200, {})
+    for config, count in ((script.config, 0), (named, 1)):
+        transport = Transport(config, clock, lookup_observer=seen.append)
+        transport.request("GET", "/x")
+        transport.request("GET", "/x")
+        transport.close()
+        assert len(seen) == count
+    metrics = Metrics(detailed_requests=True)
+    metrics.observe_lookup("api")(0.25)
+    name = "rest_client_dns_resolution_duration_seconds_sum"
+    assert metrics.registry.get_sample_value(name, {"host": "api"}) == 0.25
+    assert Metrics().observe_lookup("api") is None
+
+
 def test_a_path_in_the_host_is_kept(script, clock):
     transport = Transport(ClientConfig.for_url(script.url + "/clusters/a/"), clock)
     script.reply(200, {})
