@@ -6,6 +6,7 @@ from watches; machines report their own power. Monitors and oracles read nothing
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import defaultdict
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from homelab_api.core import CoreNode, Job, Lease, Pod
 from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
 from homelab_api.v2alpha1 import Group, Node, NodeClaim, NodeReclaim
-from homelab_autoscaler.runtime import SystemClock
-from homelab_autoscaler.runtime.cache.listwatch import ApiListWatch
+from homelab_autoscaler.runtime import NotFoundError, SystemClock
+from homelab_autoscaler.runtime.cache.listwatch import ApiListWatch, ListPage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,6 +195,15 @@ class Recorder:
             record.add(lambda: change_of(write), moves=kind not in _WORDS)
 
 
+def _first_list(source: ApiListWatch, patience: int = 600) -> ListPage:
+    """The first page, as soon as a kind that was just defined is served."""
+    for _ in range(patience):
+        with contextlib.suppress(NotFoundError):
+            return source.list(resource_version="", limit=1, continue_token="")
+        SystemClock().sleep(0.05)
+    raise AssertionError("a kind of ours is not served")
+
+
 class WatchedChanges:
     """Fills a recorder from watches: for a server whose write log nobody can read."""
 
@@ -202,7 +212,7 @@ class WatchedChanges:
         self._watches = []
         for kind in (Node, NodeClaim, NodeReclaim, Group, CoreNode, Job, Pod, Lease, RawEvent):
             source = ApiListWatch(client.transport, SystemClock(), kind.resource)
-            start = source.list(resource_version="", limit=1, continue_token="")
+            start = _first_list(source)
             watch = source.watch(resource_version=start.resource_version, timeout_seconds=86400, initial_events=False)
             self._watches.append(watch)
             word = KINDS[kind.resource.group, kind.resource.plural]
