@@ -4,6 +4,7 @@ import pytest
 import structlog
 from lab.scene import Scene
 from lab.world import World
+from virtual.cluster import Cluster
 
 # A manager that dies is the story of these tests: its traceback without the values of every variable.
 structlog.configure(
@@ -44,3 +45,11 @@ def quick(world):
         return world.settings.model_copy(update=settings)
 
     return changed
+
+
+@pytest.fixture
+def cluster():
+    """A cluster on virtual time with a pool and the operator; machines are added by the test."""
+    with Cluster() as running:
+        running.start()
+        yield running
