@@ -161,6 +161,11 @@ class Settings(BaseSettings):
         """Seconds that a Job of a slot with this `timeoutSeconds` may take."""
         return self.job_timeout + _excess(timeout_seconds)
 
+    def surplus(self, max_node_provision_time: timedelta | None) -> float:
+        """Seconds by which a pool's own provision time goes beyond the boot budget; 0 for a pool that sets none."""
+        given = max_node_provision_time.total_seconds() if max_node_provision_time else 0.0
+        return max(0.0, given - self.boot_budget)
+
     def boot_window(
         self, max_node_provision_time: timedelta | float | None = None, timeout_seconds: float | None = None
     ) -> float:

@@ -2,7 +2,9 @@
 
 After the startup Job (or for a machine that was on already) the gate waits for the node to register, recognises it,
 and holds the claim until the node can take the pool's work. Each call is one re-entrant step: every instant that it
-measures from stands on an object, so a new process goes on where the old one stopped.
+measures from stands on an object, so a new process goes on where the old one stopped. A pool that gives its machines
+more time than the boot budget gives it to these two waits as well: else a slow machine would be switched off, again and
+again, long before the deadline that its claim and the autoscaler go by.
 Source: state management, "Ready means the machine can take the pool's work"; model section 6 (Ready, Gate timeout).
 """
 
@@ -84,25 +86,26 @@ class ReadinessGate:
         """
         self._locks.renew(scope.slot)
         node = scope.node
+        slow = self._settings.surplus(group.spec.max_node_provision_time)
         if node is None:
-            until = start.at + timedelta(seconds=self._settings.registration_wait)
+            waits = timedelta(seconds=self._settings.registration_wait + slow)
+            until = start.at + waits
             if not start.judge_registration:
                 return scope.now + timedelta(seconds=self._settings.monitor_poll)
             if scope.now < until:
                 return until
-            waited = format_duration(timedelta(seconds=self._settings.registration_wait))
-            self._time_out(scope, claim, f"node {scope.node_name} did not register within {waited}")
+            self._time_out(scope, claim, f"node {scope.node_name} did not register within {format_duration(waits)}")
             return None
         self._marks.apply(node, identity_patch(node, scope.slot, group, placeholder_id(claim)))
         registered = max(start.at, node.metadata.creation_timestamp or start.at)
-        until = registered + timedelta(seconds=self._settings.gate_timeout)
+        waits = timedelta(seconds=self._settings.gate_timeout + slow)
+        until = registered + waits
         why = unusable(node, group.spec.node_readiness_taints, ignore_own_cordon=True)
         if why is None:
             return self._open(scope, claim, group)
         if scope.now < until:
             return until
-        waited = format_duration(timedelta(seconds=self._settings.gate_timeout))
-        self._time_out(scope, claim, f"{why}, {waited} after it registered")
+        self._time_out(scope, claim, f"{why}, {format_duration(waits)} after it registered")
         return None
 
     def _open(self, scope: SlotScope, claim: NodeClaim, group: Group) -> datetime | None:

@@ -167,7 +167,7 @@ def stand(tmp_path_factory):
 
 
 @pytest.fixture
-def control_plane(tmp_path):
+def sandbox_alone(tmp_path):
     """A control plane alone, without our kinds."""
     with Children(tmp_path) as children:
         built = Stand(tmp_path, children)

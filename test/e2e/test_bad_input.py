@@ -137,19 +137,19 @@ def test_a_startup_that_goes_wrong_fails_its_claim_and_is_reversed(stand, declar
             stand.kubectl("delete", "nodeclaim", claim["metadata"]["name"], "--timeout=60s")
 
 
-def test_a_manager_without_our_kinds_ends_with_the_command_that_helps(control_plane):
-    done = control_plane.cli(*control_plane.manager_arguments(), check=False)
+def test_a_manager_without_our_kinds_ends_with_the_command_that_helps(sandbox_alone):
+    done = sandbox_alone.cli(*sandbox_alone.manager_arguments(), check=False)
 
     assert done.returncode == 1
     assert "does not know groups.infra.homecluster.dev" in done.stderr
     assert "homelab-autoscaler manifests crds | kubectl apply" in done.stderr
 
 
-def test_a_port_in_use_ends_the_manager_with_its_name(control_plane):
+def test_a_port_in_use_ends_the_manager_with_its_name(sandbox_alone):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        arguments = control_plane.manager_arguments(f"--health-address={address}")
-        done = control_plane.cli(*arguments, check=False)
+        arguments = sandbox_alone.manager_arguments(f"--health-address={address}")
+        done = sandbox_alone.cli(*arguments, check=False)
 
     assert done.returncode == 1
     assert done.stderr.strip().endswith(
@@ -157,60 +157,60 @@ def test_a_port_in_use_ends_the_manager_with_its_name(control_plane):
     )
 
 
-def test_a_sandbox_whose_port_is_in_use_says_so(tmp_path, control_plane):
-    port = control_plane.place["server"].rpartition(":")[2]
+def test_a_sandbox_whose_port_is_in_use_says_so(tmp_path, sandbox_alone):
+    port = sandbox_alone.place["server"].rpartition(":")[2]
 
-    done = control_plane.cli("sandbox", "--port", port, "--data-dir", str(tmp_path / "other"), check=False)
+    done = sandbox_alone.cli("sandbox", "--port", port, "--data-dir", str(tmp_path / "other"), check=False)
 
     assert done.returncode == 1
     assert f"--port: 127.0.0.1:{port} is in use already" in done.stderr
 
 
-def test_a_kubeconfig_that_does_not_answer_ends_every_command_in_bounded_time(tmp_path, control_plane):
+def test_a_kubeconfig_that_does_not_answer_ends_every_command_in_bounded_time(tmp_path, sandbox_alone):
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     dead = tmp_path / "dead"
     text = (tmp_path / "kubeconfig").read_text()
-    dead.write_text(text.replace(control_plane.place["server"], f"http://127.0.0.1:{port}"))
+    dead.write_text(text.replace(sandbox_alone.place["server"], f"http://127.0.0.1:{port}"))
 
     for command in (["manager", "--grpc-address=", "--health-address=", "--metrics-address="], ["status"]):
-        done = control_plane.cli(*command, f"--kubeconfig={dead}", check=False)
+        done = sandbox_alone.cli(*command, f"--kubeconfig={dead}", check=False)
 
         assert done.returncode == 1
         assert f"the API server http://127.0.0.1:{port} (from {dead}) does not answer" in done.stderr
         assert "Traceback" not in done.stderr
 
 
-def test_a_kubeconfig_that_is_not_there_or_no_kubeconfig_is_a_usage_error(tmp_path, control_plane):
+def test_a_kubeconfig_that_is_not_there_or_no_kubeconfig_is_a_usage_error(tmp_path, sandbox_alone):
     (tmp_path / "odd").write_text("just a sentence")
 
-    missing = control_plane.cli("status", f"--kubeconfig={tmp_path / 'missing'}", check=False)
-    odd = control_plane.cli("status", f"--kubeconfig={tmp_path / 'odd'}", check=False)
+    missing = sandbox_alone.cli("status", f"--kubeconfig={tmp_path / 'missing'}", check=False)
+    odd = sandbox_alone.cli("status", f"--kubeconfig={tmp_path / 'odd'}", check=False)
 
     assert (missing.returncode, odd.returncode) == (2, 2)
     assert "kubeconfig not found" in missing.stderr
     assert "cannot be used" in odd.stderr
 
 
-def test_an_autoscaler_without_a_certificate_is_turned_away_and_the_log_says_so(control_plane, tmp_path, wait_until):
+def test_an_autoscaler_without_a_certificate_is_turned_away_and_the_log_says_so(sandbox_alone, tmp_path, wait_until):
     port = free_port()
-    control_plane.declare_pool(machines=1)
-    arguments = control_plane.manager_arguments(f"--grpc-address=127.0.0.1:{port}")
+    sandbox_alone.declare_pool(machines=1)
+    arguments = sandbox_alone.manager_arguments(f"--grpc-address=127.0.0.1:{port}")
     arguments.remove("--grpc-address=")
-    manager = control_plane.children.start("manager", arguments)
+    manager = sandbox_alone.children.start("manager", arguments)
     wait_until(lambda: "serving the autoscaler" in manager.log.read_text())
 
     config = tmp_path / "cloud-config.yaml"
     config.write_text(f"address: 127.0.0.1:{port}\n")
-    caller = control_plane.children.start(
+    caller = sandbox_alone.children.start(
         "autoscaler",
-        [f"--kubeconfig={control_plane.place['kubeconfig']}", f"--cloud-config={config}", "--speed=20"],
+        [f"--kubeconfig={sandbox_alone.place['kubeconfig']}", f"--cloud-config={config}", "--speed=20"],
         module="homelab_autoscaler.sandbox.autoscaler",
     )
 
     wait_until(lambda: "UNAVAILABLE" in caller.log.read_text() or "LoopEnded" in caller.log.read_text())
     wait_until(lambda: "certificate" in manager.log.read_text().split("serving the autoscaler")[1])
-    assert control_plane.get("nodeclaims") == []
+    assert sandbox_alone.get("nodeclaims") == []
 
 
 def _yaml(entry):

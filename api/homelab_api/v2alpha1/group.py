@@ -63,7 +63,8 @@ class GroupSpec(KubeModel):
     scale_down_unready_time: Duration | None = None
     """How long a machine must be unready before it is switched off."""
     max_node_provision_time: Annotated[Duration | None, POSITIVE_DURATION] = None
-    """How long the autoscaler waits for a node. A floor of every claim's deadline, never a ceiling below our budget."""
+    """How long the autoscaler waits for a node. A floor of every claim's deadline, never a ceiling below our budget;
+    what it has above the boot budget is also added to the waits for registration and readiness."""
     zero_or_max_node_scaling: bool | None = None
     """The autoscaler turns all machines of the pool on or none."""
     ignore_daemon_sets_utilization: bool | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from homelab_autoscaler.sandbox.controlplane import ControlPlane, ControlPlaneOptions
 from homelab_autoscaler.sandbox.status import ApiStatusError
-from homelab_autoscaler.sandbox.testing.running import SyncClient
+from homelab_autoscaler.sandbox.testing.sync import SyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

@@ -12,60 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from homelab_autoscaler.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, Write
+from homelab_autoscaler.sandbox.testing.sync import SyncClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
-    from homelab_api.meta import JsonObject
-    from homelab_autoscaler.sandbox.apiserver.transport.local import LocalClient
     from homelab_autoscaler.sandbox.clock import SandboxClock
 
 T = TypeVar("T")
 _DEADLINE = 60.0
-
-
-class SyncClient:
-    """A LocalClient for synchronous code: each call runs on the server's loop and is waited for."""
-
-    def __init__(self, client: LocalClient, call: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._client = client
-        self._call = call
-
-    def get(self, path: str, **query: str | int | bool | None) -> JsonObject:
-        """Read an object. Raises ApiStatusError, as all calls do."""
-        found: JsonObject = self._call(self._client.get(path, **query))
-        return found
-
-    def list(self, path: str, **query: str | int | bool | None) -> JsonObject:
-        """Read a list."""
-        found: JsonObject = self._call(self._client.list(path, **query))
-        return found
-
-    def create(self, path: str, body: JsonObject, **query: str | int | bool | None) -> JsonObject:
-        """POST."""
-        found: JsonObject = self._call(self._client.create(path, body, **query))
-        return found
-
-    def update(self, path: str, body: JsonObject, **query: str | int | bool | None) -> JsonObject:
-        """PUT."""
-        found: JsonObject = self._call(self._client.update(path, body, **query))
-        return found
-
-    def patch(
-        self,
-        path: str,
-        body: Any,
-        content_type: str = "application/merge-patch+json",
-        **query: str | int | bool | None,
-    ) -> JsonObject:
-        """PATCH; a merge patch unless told otherwise."""
-        found: JsonObject = self._call(self._client.patch(path, body, content_type, **query))
-        return found
-
-    def delete(self, path: str, options: JsonObject | None = None, **query: str | int | bool | None) -> JsonObject:
-        """DELETE."""
-        found: JsonObject = self._call(self._client.delete(path, options, **query))
-        return found
 
 
 class RunningApiServer:

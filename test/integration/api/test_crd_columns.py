@@ -1,41 +1,24 @@
 """What `kubectl get` shows of our kinds: the server's own Tables, asked for as kubectl asks."""
 
-import json
-import urllib.request
-
 import pytest
 
 from homelab_api import names
-from homelab_api.crd import definitions
-from homelab_autoscaler.sandbox.testing import running_api_server
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-NAMESPACE = "/apis/infra.homecluster.dev/v2alpha1/namespaces/default"
 POD = {"image": "busybox"}
 
 
-@pytest.fixture(scope="module")
-def table():
-    with running_api_server() as running:
-        client = running.client()
-        for crd in definitions():
-            client.create(CRDS, crd)
+@pytest.fixture
+def table(api, place):
+    def ask(plural, body):
+        info = {"apiVersion": "infra.homecluster.dev/v2alpha1", "kind": body.pop("kind")}
+        status = body.pop("status")
+        api.create(f"{place}/{plural}", info | body)
+        api.patch(f"{place}/{plural}/{body['metadata']['name']}/status", {"status": status})
+        found = api.request("GET", f"{place}/{plural}", accept="application/json;as=Table;v=v1;g=meta.k8s.io").json()
+        titles = [column["name"] for column in found["columnDefinitions"]]
+        return [dict(zip(titles, row["cells"], strict=True)) for row in found["rows"]]
 
-        def ask(plural, body):
-            info = {"apiVersion": "infra.homecluster.dev/v2alpha1", "kind": body.pop("kind")}
-            status = body.pop("status")
-            client.create(f"{NAMESPACE}/{plural}", info | body)
-            client.patch(f"{NAMESPACE}/{plural}/{body['metadata']['name']}/status", {"status": status})
-            request = urllib.request.Request(
-                f"{running.url}{NAMESPACE}/{plural}",
-                headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"},
-            )
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                found = json.load(answer)
-            titles = [column["name"] for column in found["columnDefinitions"]]
-            return [dict(zip(titles, row["cells"], strict=True)) for row in found["rows"]]
-
-        yield ask
+    return ask
 
 
 def test_a_slot_shows_its_phase_pool_claim_and_last_end(table):

@@ -39,10 +39,6 @@ from homelab_api.v2alpha1 import (
     Watts,
 )
 from homelab_api.v2alpha1.group import DEFAULT_READINESS_TAINT
-from homelab_autoscaler.sandbox.testing import running_api_server
-
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-NAMESPACE = "/apis/infra.homecluster.dev/v2alpha1/namespaces/default"
 
 WHEN = datetime(2026, 3, 4, 9, 38, 15, 250000, tzinfo=UTC)
 TAINT = DEFAULT_READINESS_TAINT.model_copy(update={"value": "x"})
@@ -68,7 +64,7 @@ POD = MinimalPodSpec(
     ],
     resources={"requests": {"cpu": "10m"}, "limits": {"memory": "16Mi"}},
 )
-METADATA = ObjectMeta(name="w1", namespace="default")
+METADATA = ObjectMeta(name="w1")
 
 FULL = [
     Group(
@@ -198,15 +194,6 @@ FULL = [
 IDS = [type(entry).__name__ for entry in FULL]
 
 
-@pytest.fixture(scope="module")
-def api():
-    with running_api_server() as running:
-        client = running.client()
-        for crd in definitions():
-            client.create(CRDS, crd)
-        yield client
-
-
 def leaves(schema, path=""):
     """Paths of all fields of a schema, list items included."""
     for name, child in schema.get("properties", {}).items():
@@ -235,9 +222,9 @@ def test_the_example_sets_every_field_that_the_schema_has(full):
 
 
 @pytest.mark.parametrize("full", FULL, ids=IDS)
-def test_nothing_is_lost_between_the_types_and_the_api_server(api, full):
+def test_nothing_is_lost_between_the_types_and_the_api_server(api, place, full):
     body = full.to_json()
-    path = f"{NAMESPACE}/{full.resource.plural}"
+    path = f"{place}/{full.resource.plural}"
     created = api.create(path, body, fieldValidation="Strict")
     assert created["spec"] == body["spec"]
     patched = api.patch(f"{path}/{full.name}/status", {"status": body["status"]}, fieldValidation="Strict")

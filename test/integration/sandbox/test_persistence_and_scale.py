@@ -1,4 +1,4 @@
-"""Restarts of the process, many watches, other clients."""
+"""Restarts of the process, many watches."""
 
 import asyncio
 import json
@@ -8,10 +8,7 @@ import subprocess
 import sys
 import urllib.request
 
-import lightkube
 import pytest
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import ConfigMap
 
 from homelab_autoscaler.sandbox.testing import running_api_server
 
@@ -115,45 +112,3 @@ def test_two_hundred_watchers_miss_none_of_three_hundred_events_and_a_thousand_i
         seen, expected, open_watches = server.call(story())
         assert all(names == expected for names in seen)
         assert open_watches == 1000
-
-
-KR8S_STORY = """
-import sys
-import kr8s
-
-api = kr8s.api(kubeconfig=sys.argv[1])
-body = {"metadata": {"name": "kr8s", "namespace": "default"}, "data": {"a": "1"}}
-created = kr8s.objects.ConfigMap(body, api=api)
-created.create()
-created.patch({"data": {"b": "2"}})
-print(sorted(kr8s.objects.ConfigMap.get("kr8s", namespace="default", api=api).data.items()))
-created.delete()
-print(created.exists())
-"""
-
-
-def test_kr8s_works_unchanged():
-    # In a process of its own: it keeps a loop and connections for as long as the process lives.
-    with running_api_server() as server:
-        done = subprocess.run(
-            [sys.executable, "-c", KR8S_STORY, str(server.kubeconfig)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[('a', '1'), ('b', '2')]", "False"]
-
-
-def test_lightkube_works_unchanged():
-    with running_api_server() as server:
-        config = lightkube.KubeConfig.from_file(str(server.kubeconfig))
-        client = lightkube.Client(config=config, namespace="default", field_manager="lightkube")
-        client.create(ConfigMap(metadata=ObjectMeta(name="light"), data={"a": "1"}))
-        client.apply(ConfigMap(apiVersion="v1", kind="ConfigMap", metadata=ObjectMeta(name="light"), data={"b": "2"}))
-        assert client.get(ConfigMap, "light").data == {"a": "1", "b": "2"}
-        start = client.get(ConfigMap, "light").metadata.resourceVersion
-        client.delete(ConfigMap, "light")
-        kind, gone = next(iter(client.watch(ConfigMap, resource_version=start)))
-        assert (kind, gone.metadata.name) == ("DELETED", "light")

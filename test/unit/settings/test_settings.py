@@ -113,3 +113,10 @@ def test_every_setting_says_what_it_is_and_where_it_comes_from():
     for name, field in Settings.model_fields.items():
         assert field.description, name
         assert "section" in field.description or "state management" in field.description, name
+
+
+def test_a_pool_adds_to_a_boot_only_what_it_allows_beyond_the_budget():
+    settings = Settings()
+    assert settings.surplus(None) == 0
+    assert settings.surplus(timedelta(minutes=12)) == 0
+    assert settings.surplus(timedelta(minutes=25)) == 25 * 60 - settings.boot_budget

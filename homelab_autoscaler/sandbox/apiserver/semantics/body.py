@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import yaml
 
-from homelab_autoscaler.sandbox.apiserver.semantics.protobuf import ProtobufError, read_protobuf
+from homelab_autoscaler.sandbox.apiserver.semantics.protobuf import ProtobufError, UnknownMessageError, read_protobuf
 from homelab_autoscaler.sandbox.status import ApiStatusError, bad_request, failure, unsupported_media_type
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 # Deeper nesting than this cannot be a Kubernetes object and would exhaust the stack of recursive walkers.
 MAX_DEPTH = 200
 MAX_BYTES = 3 * 1024 * 1024
+MAX_VALUES = 1_000_000
 
 
 class _Loader(yaml.CSafeLoader):
@@ -91,15 +92,36 @@ def parse_yaml(data: bytes, what: str) -> Any:
         ApiStatusError: 400 when it is none.
     """
     try:
-        # Anchors let a small text stand for a huge value; Kubernetes objects have no use for them.
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(data.decode(), Loader=_Loader)):
-            raise bad_request(f"{what}yaml: aliases are not accepted")
-        value = yaml.load(data, Loader=_Loader)  # noqa: S506  (a safe loader)
+        value = yaml.load(data.decode(), Loader=_Loader)  # noqa: S506  (a safe loader)
+        _check_aliases(value)
         _check_depth(value)
         return orjson.loads(orjson.dumps(value))
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, ValueError, RecursionError) as error:
         first = str(error).partition("\n")[0]
         raise bad_request(f"{what}error converting YAML to JSON: yaml: {first}") from None
+
+
+def _check_aliases(root: Any) -> None:
+    """Bound what anchors let a small text stand for.
+
+    Raises:
+        ValueError: a value contains itself, or is too large once it is written out.
+    """
+    sizes: dict[int, int] = {}
+    waiting: list[tuple[Any, bool]] = [(root, False)]
+    while waiting:
+        value, seen_inside = waiting.pop()
+        inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        if seen_inside:
+            sizes[id(value)] = size = 1 + sum(sizes.get(id(child), 1) for child in inner)
+            if size > MAX_VALUES:
+                raise ValueError("document contains excessive aliasing")
+        elif inner and id(value) not in sizes:
+            sizes[id(value)] = 0
+            waiting.append((value, True))
+            waiting.extend((child, False) for child in inner)
+        elif inner and sizes[id(value)] == 0:
+            raise ValueError("an anchor's value contains itself")
 
 
 def parse_object(data: bytes, content_type: str, kind: str) -> JsonObject:
@@ -120,8 +142,10 @@ def parse_object(data: bytes, content_type: str, kind: str) -> JsonObject:
     if what == PROTOBUF:
         try:
             return read_protobuf(data)
-        except ProtobufError as error:
+        except UnknownMessageError as error:
             raise failure(415, "UnsupportedMediaType", str(error)) from None
+        except ProtobufError as error:
+            raise bad_request(f"{unrecognized}{error}") from None
     if what == YAML:
         value = parse_yaml(data, unrecognized)
     elif what == JSON:
@@ -136,6 +160,9 @@ def parse_object(data: bytes, content_type: str, kind: str) -> JsonObject:
         _check_depth(value)
     else:
         raise unsupported_media_type([JSON, YAML, PROTOBUF])
+    if value is None:
+        # Go's decoders take null for a value without fields.
+        return {}
     if not isinstance(value, dict):
         raise bad_request(
             f"{unrecognized}couldn't get version/kind; json parse error: json: cannot unmarshal "

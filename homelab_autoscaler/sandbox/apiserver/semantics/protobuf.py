@@ -93,7 +93,11 @@ _MESSAGES: dict[str, _Fields] = {
 
 
 class ProtobufError(ValueError):
-    """A body that is not protobuf, or of a kind that is not understood."""
+    """A body that is not protobuf."""
+
+
+class UnknownMessageError(ProtobufError):
+    """Protobuf of a kind that is not understood."""
 
 
 def read_protobuf(data: bytes) -> JsonObject:
@@ -101,6 +105,7 @@ def read_protobuf(data: bytes) -> JsonObject:
 
     Raises:
         ProtobufError: with a text for a person at kubectl.
+        UnknownMessageError: the kind is none that this server reads.
     """
     if not data.startswith(_MAGIC):
         raise ProtobufError("the body is not Kubernetes protobuf: it does not start with the magic bytes")
@@ -117,7 +122,7 @@ def read_protobuf(data: bytes) -> JsonObject:
             raw = value
     message = _MESSAGES.get(kind)
     if message is None:
-        raise ProtobufError(
+        raise UnknownMessageError(
             f"this server reads protobuf of a few kinds only, and {kind or 'the body'} is none of them: "
             "send JSON, for example with kubectl create --dry-run=client -o json ... | kubectl create -f -"
         )

@@ -1,10 +1,11 @@
-"""What writes and reads mean on the embedded API server."""
+"""What writes and reads mean."""
 
-import asyncio
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from homelab_autoscaler.runtime.testing import eventually
 from homelab_autoscaler.sandbox.status import ApiStatusError
 
 HOLD = "example.dev/hold"
@@ -48,12 +49,14 @@ def test_status_and_spec_are_written_through_their_own_paths(api, widgets, widge
     assert (changed["status"], changed["spec"]["size"], changed["metadata"]["generation"]) == ({"phase": "Ready"}, 4, 2)
 
 
-def test_a_write_that_changes_nothing_makes_no_new_version(api, server, widgets, widget):
+def test_a_write_that_changes_nothing_makes_no_new_version(api, widgets, widget):
     created = api.create(widgets, widget())
-    before = server.run(lambda: server.server.store.revision)
     assert api.patch(f"{widgets}/w", {"spec": {"size": 3}}) == created
     assert api.update(f"{widgets}/w", created) == created
-    assert server.writes(before) == []
+    api.create(widgets, widget("last"))
+    start = created["metadata"]["resourceVersion"]
+    events = api.watch(widgets, start, until=lambda event: event["object"]["metadata"]["name"] == "last")
+    assert [event["type"] for event in events] == ["ADDED"]
 
 
 def test_a_held_object_stays_until_its_finalizers_are_gone(api, widgets, widget):
@@ -133,20 +136,16 @@ def test_pages_show_one_snapshot_whatever_happens_in_between(api, widgets, widge
     assert rest["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-def test_a_selector_watch_shows_entering_and_leaving_objects(server, api, widgets, widget):
+def test_a_selector_watch_shows_entering_and_leaving_objects(api, widgets, widget):
     start = api.list(widgets)["metadata"]["resourceVersion"]
     api.create(widgets, widget(labels={"zone": "b"}))
     for zone in "aca":
         api.patch(f"{widgets}/w", {"metadata": {"labels": {"zone": zone}}})
     api.delete(f"{widgets}/w")
 
-    async def collect():
-        events = server.server.local().watch(
-            widgets, resource_version=start, query={"labelSelector": "zone=a", "timeoutSeconds": 1}
-        )
-        return [(event["type"], event["object"]["metadata"]["labels"]["zone"]) async for event in events]
-
-    assert server.call(collect()) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a"), ("DELETED", "a")]
+    events = api.watch(widgets, start, labelSelector="zone=a", timeoutSeconds=1)
+    seen = [(event["type"], event["object"]["metadata"]["labels"]["zone"]) for event in events]
+    assert seen == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a"), ("DELETED", "a")]
 
 
 def test_events_of_either_api_are_one_object(api, namespace):
@@ -196,22 +195,19 @@ def test_a_job_gets_its_selector_and_a_finished_one_stays_finished(api, namespac
         api.patch(f"{jobs}/j/status", {"status": {"conditions": []}})
 
 
-def test_parallel_writers_of_one_version_have_one_winner(server, api, widgets, widget):
+def test_parallel_writers_of_one_version_have_one_winner(api, widgets, widget):
     seen = api.create(widgets, widget(spec={"size": 0}))
 
-    async def race():
-        client = server.server.local()
+    def write(size):
+        try:
+            api.update(f"{widgets}/w", {**seen, "spec": {"size": size}})
+        except ApiStatusError as error:
+            return error.code
+        return 200
 
-        async def write(size):
-            try:
-                await client.update(f"{widgets}/w", {**seen, "spec": {"size": size}})
-            except ApiStatusError as error:
-                return error.code
-            return 200
-
-        return await asyncio.gather(*(write(size) for size in range(1, 9)))
-
-    assert sorted(server.call(race())) == [200] + [409] * 7
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = sorted(pool.map(write, range(1, 9)))
+    assert outcomes == [200] + [409] * 7
 
 
 def test_a_terminating_namespace_takes_no_new_content(api, namespace):
@@ -225,21 +221,21 @@ def test_a_terminating_namespace_takes_no_new_content(api, namespace):
         api.get(f"/api/v1/namespaces/{namespace}")
 
 
-def test_a_definition_takes_its_objects_with_it_and_waits_for_held_ones(api, namespace):
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    names = {"plural": "dooms", "kind": "Doom"}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
-    spec = {"group": "doom.example.dev", "scope": "Namespaced", "names": names, "versions": [version]}
-    api.create(crds, {"metadata": {"name": "dooms.doom.example.dev"}, "spec": spec, "kind": "CustomResourceDefinition"})
+def test_a_definition_takes_its_objects_with_it_and_waits_for_held_ones(api, define, namespace):
+    made = define("dooms", "Doom", {"type": "object"}, group="doom.example.dev")
+    crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{made['metadata']['name']}"
     dooms = f"/apis/doom.example.dev/v1/namespaces/{namespace}/dooms"
     frame = {"apiVersion": "doom.example.dev/v1", "kind": "Doom"}
     api.create(dooms, {**frame, "metadata": {"name": "free"}})
     api.create(dooms, {**frame, "metadata": {"name": "held", "finalizers": [HOLD]}})
-    api.delete(f"{crds}/dooms.doom.example.dev")
-    assert [item["metadata"]["name"] for item in api.list(dooms)["items"]] == ["held"]
+    api.delete(crd)
+    eventually(lambda: [item["metadata"]["name"] for item in api.list(dooms)["items"]] == ["held"], 60)
     assert "deletionTimestamp" in api.get(f"{dooms}/held")["metadata"]
     api.patch(f"{dooms}/held", {"metadata": {"finalizers": None}})
-    with refused(404, "NotFound"):
-        api.get(f"{crds}/dooms.doom.example.dev")
-    with pytest.raises(ApiStatusError, match="404 page not found"):
-        api.list(dooms)
+    eventually(lambda: api.request("GET", crd).status == 404, 60, what="the definition is gone")
+
+    def unknown():
+        answer = api.request("GET", dooms)
+        return (answer.status, answer.text) == (404, "404 page not found\n")
+
+    eventually(unknown, 60, what="its path is unknown")
