@@ -98,7 +98,7 @@ def exhaustion(scope: SlotScope, settings: Settings) -> Condition | None:
 def observation(scope: SlotScope) -> list[Condition]:
     """What the node says: Observed and Usable.
 
-    Neither repeats why a node is not Ready: the node tells that itself, and each of its changes of mind would be a write.
+    Neither repeats why a node is not Ready: the node tells that itself, and each change of its mind is a write.
     """
     if scope.node is None:
         observed = condition(SlotCondition.OBSERVED, False, "NodeNotFound", f"no node {scope.node_name} is registered")

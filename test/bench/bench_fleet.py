@@ -351,7 +351,6 @@ def group(number_: int) -> str:
 def free_port() -> int:
     """One that nobody listens on."""
 
-
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]

@@ -9,10 +9,13 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpack import Encoder
 from hpack.struct import NeverIndexedHeaderTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY = 0, 1, 3, 4, 6, 7
