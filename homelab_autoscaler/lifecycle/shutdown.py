@@ -76,7 +76,7 @@ class Shutdown:
         recorder: EventRecorder,
         settings: Settings,
         options: JobOptions,
-        pool_nodes: Callable[[Node], Sequence[str]],
+        pool_nodes: Callable[[], Sequence[str]],
         own_node: str = "",
     ) -> None:
         self._claims = claims
@@ -281,7 +281,7 @@ class Shutdown:
             owner,
             slot.spec.shutdown_pod_spec,
             self._options,
-            self._pool_nodes(slot),
+            self._pool_nodes(),
         )
         try:
             job = self._jobs.ensure(body, (owner or slot).uid)
