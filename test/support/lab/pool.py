@@ -20,6 +20,7 @@ from homelab_autoscaler.runtime import Client, ConflictError, MergePatch, NotFou
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from homelab_autoscaler.runtime import Clock
     from homelab_autoscaler.settings import Settings
@@ -132,6 +133,10 @@ class Pool:
             with contextlib.suppress(ConflictError):
                 self.client.patch(CoreNode, node, None, MergePatch({"metadata": metadata, "spec": {"taints": taints}}))
                 return
+
+    def now(self) -> datetime:
+        """The time that everybody here has."""
+        return self.clock.now()
 
     # --- looking ------------------------------------------------------------------------------------------------
 
