@@ -10,7 +10,6 @@ from homelab_api.core import CoreNode
 from homelab_api.v2alpha1 import NodeReclaim
 from homelab_autoscaler.runtime import MergePatch, NotFoundError
 from lab.history import JobHistory
-from lab.plans import settled
 from lab.process import LabManager
 from lab.proxy import Proxy
 
@@ -155,3 +154,14 @@ class Scene:
         """Wait until the slot is free, nothing runs, nothing is locked, and the machine is off."""
         settled(self.pool, self.machine)
         assert self.world.power(self.machine) == "off"
+
+
+def settled(pool: Pool, machine: str) -> None:
+    """Wait until everything that follows from the story is over: quiescence."""
+    pool.until("no live or committed claim", lambda: not [c for c in pool.claims() if c.live or c.committed])
+    pool.until("no unfinished Job", lambda: all(job.finished for job in pool.jobs()))
+    pool.until("no node object", lambda: pool.node(f"node-{machine}") is None)
+    if pool.slot_or_none(machine) is None:
+        return
+    pool.until("the slot reports off", lambda: pool.slot(machine).status.phase == "off")
+    pool.until("no lock", lambda: not [key for key in pool.slot(machine).metadata.annotations if "/lock" in key])
