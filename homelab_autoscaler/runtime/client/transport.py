@@ -82,6 +82,7 @@ class Transport:
         limiter: TokenBucket | None = None,
         user_agent: str = "homelab-autoscaler",
         observer: Observer | None = None,
+        on_date: Callable[[str | None, float], None] | None = None,
     ) -> None:
         self.host = config.host
         self._authorization = config.authorization
@@ -96,6 +97,7 @@ class Transport:
             "User-Agent": user_agent,
         }
         self._observer = observer
+        self._on_date = on_date
         self._prefix = (parsed.path or "").rstrip("/")
 
     def request(
@@ -122,6 +124,8 @@ class Transport:
         except TransportError:
             self._tell(method, 0, started, sent, 0, throttled, attempt)
             raise
+        if self._on_date is not None:
+            self._on_date(reply.headers.get("date"), started)
         self._tell(method, reply.status, started, sent, len(reply.body), throttled, attempt)
         return reply
 

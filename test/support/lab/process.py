@@ -10,6 +10,7 @@ from homelab_autoscaler.runtime import (
     LeaderElectionOptions,
     Manager,
     ManagerOptions,
+    ServerClock,
     StopSignal,
     load_config,
 )
@@ -29,6 +30,7 @@ class LabManager:
     ) -> None:
         options = ManagerOptions(
             config=load_config(kubeconfig),
+            clock=ServerClock(),
             leader_election=LeaderElectionOptions(
                 name=LEASE, namespace=namespace, lease_duration=15, renew_deadline=10, retry_period=0.2
             ),
