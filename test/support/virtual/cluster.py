@@ -30,6 +30,7 @@ from homelab_autoscaler.runtime.errors import TransportError
 from homelab_autoscaler.sandbox import resources
 from homelab_autoscaler.sandbox.apiserver import ApiServerOptions
 from homelab_autoscaler.sandbox.apiserver.request import ADMIN, ApiRequest, User
+from homelab_autoscaler.sandbox.apiserver.store.objects import Key
 from homelab_autoscaler.sandbox.clock import ManualSandboxClock
 from homelab_autoscaler.sandbox.controlplane import ControlPlane, ControlPlaneOptions
 from homelab_autoscaler.sandbox.kubelet.kubelet import Kubelet
@@ -416,6 +417,12 @@ class Cluster:
         with contextlib.suppress(NotFoundError):
             return self.client.get(kind, name, namespace)
         return None
+
+    def raw(self, group: str, plural: str, name: str, namespace: str = NAMESPACE) -> JsonObject:
+        """An object as it is stored, with fields that our types do not know."""
+        stored = self.plane.server.store.collection(f"{group}/{plural}").get(Key(namespace, name))
+        assert stored is not None
+        return stored.load()
 
     def slot(self, name: str = "m") -> Any:
         return self.get(Node, name)
