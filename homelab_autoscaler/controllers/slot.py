@@ -255,13 +255,17 @@ class SlotReconciler:
         return wanted and scope.settle_until() is None and not scope.unfinished(names.JOB_TYPE_SHUTDOWN)
 
     def _rest(self, scope: SlotScope, this: _Pass) -> None:
-        """A machine that is off and unwanted: its node object goes, and row 2's attempts start anew."""
+        """A machine that is off and unwanted: its node object goes, and row 2's attempts start anew.
+
+        The node object of a machine that merely fell silent stays until its next boot. A kubelet that was cut off, or
+        hung, would not register a second time: its machine would run on, and nobody would ever see it again.
+        """
         value = scope.law_input()
         if scope.power is PowerState.ON or row(value).number not in {1, 12}:
             return
         if scope.pulse in {Pulse.UNKNOWN, Pulse.ALIVE} and scope.node is not None:
             this.again(scope.now + timedelta(seconds=self._settings.lease_silence))
-        if value.off_confirmed and scope.owner is None:
+        if value.off_confirmed and scope.owner is None and scope.proven_off:
             self._marks.forget(scope.node, scope.group)
         ledger = ShutdownLedger.read(scope.slot)
         if ledger.attempts:

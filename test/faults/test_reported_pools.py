@@ -78,6 +78,37 @@ def test_a_whole_pool_that_goes_silent_for_twenty_minutes_loses_nothing(cluster)
     assert [cluster.slot(name).status.phase for name in names] == ["ready"] * 4
 
 
+@pytest.mark.parametrize("withdrawn", [False, True], ids=["claim ends by itself", "claim is withdrawn meanwhile"])
+def test_a_machine_that_was_cut_off_for_long_is_seen_when_it_returns_and_switched_off(cluster, withdrawn):
+    cluster.machine()
+    claim = cluster.ready()
+    cluster.behave("m", kubelet_hung=True)
+    if withdrawn:
+        cluster.run(120)
+        cluster.unclaim(claim)
+    cluster.run(1200)
+    assert cluster.phase(claim) in {"failed", "gone"}
+    assert cluster.power() == "up"
+    assert cluster.commands() == ["on"], "nobody knows who has the machine: no command without a sign of life"
+    assert cluster.node() is not None
+    cluster.behave("m", kubelet_hung=False)
+    cluster.until("off", lambda: cluster.power() == "off", within=300)
+    cluster.until("forgotten", lambda: cluster.node() is None, within=300)
+    assert cluster.commands() == ["on", "off"]
+
+
+def test_a_hung_machine_that_is_asked_for_again_is_brought_back_by_way_of_off(cluster):
+    cluster.machine()
+    claim = cluster.ready()
+    cluster.behave("m", kubelet_hung=True)
+    cluster.until("given up", lambda: cluster.reason(claim) == "MachineGone", within=1200, step=10)
+    cluster.keep_asking(1, 300)
+    assert cluster.commands()[:3] == ["on", "on", "off"]
+    cluster.behave("m", kubelet_hung=False)
+    cluster.keep_asking(1, 300)
+    assert [str(entry.phase) for entry in cluster.claims() if entry.live] == ["ready"]
+
+
 @pytest.mark.parametrize("return_after", [120, 600])
 def test_a_power_cut_of_everything_with_the_operator_last_causes_no_storm(cluster, return_after):
     names = pool(cluster, 4)

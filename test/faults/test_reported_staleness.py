@@ -169,6 +169,7 @@ def test_a_death_after_any_write_of_a_whole_life_is_healed(cluster):
         struck += assassin.struck
         assert cluster.commands(name) == ["on", "off"], f"killed after write {at}"
         assert cluster.power(name) == "off"
+        assert cluster.node(name) is None
         assert not [key for key in cluster.slot(name).metadata.annotations if "/lock" in key]
     assert struck >= 25
 
