@@ -58,7 +58,7 @@ def run(battery: Path, url: str, more: list[str]) -> int:
     beside = Path(sys.executable).with_name("kubectl")
     kubectl = str(beside) if beside.exists() else shutil.which("kubectl")
     command = [sys.executable, "-m", "battery", "--server", url, "--token", TOKEN, "--insecure", "--jobs", "4", *more]
-    if kubectl:
+    if kubectl and "--kubectl" not in more:
         command += ["--kubectl", kubectl]
     return subprocess.run(command, cwd=battery, check=False).returncode
 

@@ -5,7 +5,7 @@ from lab import stories
 from lab.interposer import Fault
 from lab.plans import perturb, plans, run
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.any_control_plane, pytest.mark.faults, pytest.mark.timeout(600)]
 
 STORIES = [stories.boot_and_return, stories.delete_while_booting, stories.slot_deleted_while_ready]
 

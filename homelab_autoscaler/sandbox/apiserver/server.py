@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from homelab_autoscaler.sandbox.apiserver.builtin.kinds import builtin_resources
@@ -46,7 +46,6 @@ class ApiServerOptions:
         seed: of fault injection.
         tls: listen with a certificate of its own; by default when there are users, since kubectl sends tokens over
             TLS only.
-        services: URLs that stand for Services in webhook configurations, by `namespace/name`.
     """
 
     rbac: bool = False
@@ -56,7 +55,6 @@ class ApiServerOptions:
     write_log_size: int = 10_000
     seed: int = 0
     tls: bool | None = None
-    services: dict[str, str] = field(default_factory=dict)
 
 
 class ApiServer:
@@ -70,7 +68,7 @@ class ApiServer:
         self.clock: SandboxClock = clock or SystemSandboxClock()
         store = Store(self.options.log_size)
         self._journal = Journal(self.options.data_dir) if self.options.data_dir else None
-        self._webhooks = Webhooks(store, self.options.services)
+        self._webhooks = Webhooks(store)
         self.writes = WriteLog(self.options.write_log_size)
         self._plane = Plane(store, Registry(), self.clock, self.writes, self._webhooks)
         for resource in builtin_resources():

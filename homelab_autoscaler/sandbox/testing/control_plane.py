@@ -43,13 +43,13 @@ class ControlPlane:
     """
 
     def __init__(
-        self, kubeconfig: Path, credentials: Callable[[str, tuple[str, ...]], JsonObject], *, real: bool
+        self, kubeconfig: Path, credentials: Callable[[str, tuple[str, ...], str], JsonObject], *, real: bool
     ) -> None:
         """Take over a server that runs.
 
         Args:
             kubeconfig: file of an administrator.
-            credentials: gives the kubeconfig of a user, by name and groups.
+            credentials: gives the kubeconfig of a user, by name, groups and namespace of the context.
             real: it is a kube-apiserver.
         """
         self.kubeconfig = kubeconfig
@@ -66,11 +66,11 @@ class ControlPlane:
         """How to reach it as its administrator."""
         return load_config(str(self.kubeconfig))
 
-    def kubeconfig_of(self, user: str, groups: tuple[str, ...] = ()) -> Path:
-        """The file of a kubeconfig with which one is that user; service accounts are in their groups."""
+    def kubeconfig_of(self, user: str, groups: tuple[str, ...] = (), namespace: str = "default") -> Path:
+        """The file of a kubeconfig with which one is that user; service accounts have to exist."""
         path = self.kubeconfig.with_name(f"user-{next(self._numbers)}.kubeconfig")
         path.touch(mode=0o600)
-        path.write_bytes(orjson.dumps(self._credentials(user, groups)))
+        path.write_bytes(orjson.dumps(self._credentials(user, groups, namespace)))
         return path
 
     def client(self) -> Client:
@@ -94,8 +94,8 @@ def embedded_control_plane() -> Iterator[ControlPlane]:
     """The embedded API server."""
     with running_api_server(options=ApiServerOptions(rbac=True)) as server:
 
-        def credentials(user: str, groups: tuple[str, ...]) -> JsonObject:
-            return server.run(lambda: server.server.kubeconfig(server.server.token(user, groups)))
+        def credentials(user: str, groups: tuple[str, ...], namespace: str) -> JsonObject:
+            return server.run(lambda: server.server.kubeconfig(server.server.token(user, groups), namespace))
 
         plane = ControlPlane(server.kubeconfig, credentials, real=False)
         with contextlib.closing(plane):

@@ -51,20 +51,21 @@ class RealApiServer:
     kubeconfig: Path
     authority: KeyPair
 
-    def credentials(self, user: str, groups: tuple[str, ...] = ()) -> JsonObject:
+    def credentials(self, user: str, groups: tuple[str, ...] = (), namespace: str = "default") -> JsonObject:
         """The kubeconfig of a user: a token for a service account, which has to exist, a certificate for others.
 
         Raises:
             RuntimeError: there is no such service account.
         """
         if user.startswith(_SERVICE_ACCOUNT):
-            return _kubeconfig(self.url, self.authority, {"token": self._token(*user.split(":")[2:])})
+            login = {"token": self._token(*user.split(":")[2:])}
+            return _kubeconfig(self.url, self.authority, login, namespace)
         pair = _issue_user(self.authority, user, groups)
         login = {
             "client-certificate-data": base64.b64encode(pair.certificate).decode(),
             "client-key-data": base64.b64encode(pair.key).decode(),
         }
-        return _kubeconfig(self.url, self.authority, login)
+        return _kubeconfig(self.url, self.authority, login, namespace)
 
     def _token(self, namespace: str, name: str) -> str:
         client = Client(load_config(str(self.kubeconfig)), SystemClock())
@@ -186,7 +187,7 @@ def _issue_user(authority: KeyPair, name: str, groups: tuple[str, ...]) -> KeyPa
     return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), private)
 
 
-def _kubeconfig(url: str, authority: KeyPair, login: JsonObject) -> JsonObject:
+def _kubeconfig(url: str, authority: KeyPair, login: JsonObject, namespace: str = "default") -> JsonObject:
     cluster = {"server": url, "certificate-authority-data": base64.b64encode(authority.certificate).decode()}
     return {
         "apiVersion": "v1",
@@ -194,7 +195,7 @@ def _kubeconfig(url: str, authority: KeyPair, login: JsonObject) -> JsonObject:
         "current-context": "test",
         "clusters": [{"name": "test", "cluster": cluster}],
         "users": [{"name": "test", "user": login}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "default"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
     }
 
 

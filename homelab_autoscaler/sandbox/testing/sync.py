@@ -99,20 +99,23 @@ class BackgroundLoop:
     """An event loop on a thread, from `with` to its end."""
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
         """Start the thread."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the loop; what still runs on it is cancelled first."""
+        assert self._loop is not None
         self.call(_cancel_others())
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_DEADLINE)
-        self.loop.close()
+        self._loop.close()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for it.
@@ -120,7 +123,8 @@ class BackgroundLoop:
         Raises:
             TimeoutError: it takes longer than a minute.
         """
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(_DEADLINE)
+        assert self._loop is not None, "enter the loop first"
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_DEADLINE)
 
 
 async def _cancel_others() -> None:

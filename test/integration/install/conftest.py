@@ -12,6 +12,13 @@ def installed(tmp_path_factory):
         yield world
 
 
+@pytest.fixture
+def inspected(tmp_path):
+    """The same on the embedded control plane, which tells what it decided and can be made to fail."""
+    with InstalledWorld(tmp_path, inspected=True) as world:
+        yield world
+
+
 @pytest.fixture(scope="module")
 def pool(installed):
     found = installed.pool()

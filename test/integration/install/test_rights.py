@@ -74,40 +74,40 @@ def taken_events(installed):
     return max((event.count or 0 for event in listed if event.reason == events.JOB_NAME_TAKEN), default=0)
 
 
-def test_a_manager_is_refused_nothing_under_its_roles_and_uses_every_right_in_them(installed):
-    pool = installed.pool()
+def test_a_manager_is_refused_nothing_under_its_roles_and_uses_every_right_in_them(inspected):
+    pool = inspected.pool()
     pool.create_group(drain={"timeout": "1s", "force": True})
-    machine = installed.machine(pool, announce_shutdown=True, stop_seconds=0.5)
+    machine = inspected.machine(pool, announce_shutdown=True, stop_seconds=0.5)
     foreign = f"{claim_name_of(pool.slot(machine))}-startup"
-    foreign_job(installed, foreign)
-    with installed.manager(), installed.autoscaler() as channel:
+    foreign_job(inspected, foreign)
+    with inspected.manager(), inspected.autoscaler() as channel:
         autoscaler = pb_grpc.CloudProviderStub(channel)
         autoscaler.NodeGroupIncreaseSize(pb.NodeGroupIncreaseSizeRequest(delta=1, id="pool"))
-        pool.until("the foreign Job is complained about again", lambda: taken_events(installed) > 1)
-        installed.client.patch(Job, foreign, POOLS_NAMESPACE, MergePatch({"spec": {"suspend": False}}))
+        pool.until("the foreign Job is complained about again", lambda: taken_events(inspected) > 1)
+        inspected.client.patch(Job, foreign, POOLS_NAMESPACE, MergePatch({"spec": {"suspend": False}}))
         pool.until("on", lambda: [claim.phase for claim in pool.claims()] == ["ready"])
 
         node = pool.node(f"node-{machine}")
-        run_work(installed, node.name)
+        run_work(inspected, node.name)
         told = pb.ExternalGrpcNode(name=node.name, providerID=node.spec.provider_id)
         autoscaler.NodeGroupDeleteNodes(pb.NodeGroupDeleteNodesRequest(nodes=[told], id="pool"))
         pool.until("off, and its node object gone", lambda: pool.node(node.name) is None)
-        assert installed.commands(machine) == ["on", "off"]
+        assert inspected.commands(machine) == ["on", "off"]
 
-        installed.kubectl(
+        inspected.kubectl(
             "create", "rolebinding", "owner", f"--namespace={POOLS_NAMESPACE}", "--user=owner",
             "--clusterrole=homelab-autoscaler-owner",
         )  # fmt: skip
         reclaim = {"metadata": {"name": machine}, "spec": {"slotRef": {"name": machine}, "source": "Manual"}}
-        installed.acting_as("owner").create_json(NodeReclaim, reclaim, POOLS_NAMESPACE)
-        installed.client.delete(Node, machine, POOLS_NAMESPACE)
-        pool.until("the reclaim ended with its slot", lambda: missing(installed.client, NodeReclaim, machine))
+        inspected.acting_as("owner").create_json(NodeReclaim, reclaim, POOLS_NAMESPACE)
+        inspected.client.delete(Node, machine, POOLS_NAMESPACE)
+        pool.until("the reclaim ended with its slot", lambda: missing(inspected.client, NodeReclaim, machine))
     # An API server that streams no lists, as older ones do, for the one kind that is listed nowhere else.
-    installed.add_fault(Fault(kind="error", code=422, verb="watch", resource="/nodes", user=MANAGER_USER, count=1))
+    inspected.add_fault(Fault(kind="error", code=422, verb="watch", resource="/nodes", user=MANAGER_USER, count=1))
     # A new authority, and new names: both certificates are made anew and stored over the old ones.
-    installed.client.delete(Secret, "homelab-autoscaler-grpc-ca", OWN)
-    with installed.manager("--webhook-host=admission.example"), installed.autoscaler():
+    inspected.client.delete(Secret, "homelab-autoscaler-grpc-ca", OWN)
+    with inspected.manager("--webhook-host=admission.example"), inspected.autoscaler():
         pass
 
-    assert sorted({str(asked) for asked in installed.decisions if not asked.allowed}) == []
-    assert unused(installed.decisions) == []
+    assert sorted({str(asked) for asked in inspected.decisions if not asked.allowed}) == []
+    assert unused(inspected.decisions) == []

@@ -11,7 +11,7 @@ from homelab_autoscaler.install.roles import MANAGER, POOLS_NAMESPACE
 from homelab_autoscaler.runtime import ApiError, ForbiddenError, MergePatch
 from homelab_autoscaler.runtime.webhook.model import ValidatingWebhookConfiguration
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.any_control_plane, pytest.mark.timeout(300)]
 
 
 def refusal(action):

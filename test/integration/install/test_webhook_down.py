@@ -5,7 +5,7 @@ from installed.claims import create_claim
 
 from homelab_autoscaler.install.roles import MANAGER
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.any_control_plane, pytest.mark.timeout(300)]
 
 
 def test_with_the_webhook_down_writes_pass_and_the_controllers_hold_the_same_rules(installed, pool, person):

@@ -18,6 +18,7 @@ import grpc
 import orjson
 import yaml
 from lab.pool import Pool
+from lab.real import AttachedCluster, real_assets
 from lab.world import FACTOR, World
 
 from homelab_api.core import Pod, Secret
@@ -93,18 +94,19 @@ class Decision:
 
 
 class InstalledWorld(World):
-    """Runs from `with` to its end."""
+    """Runs from `with` to its end, on any control plane unless the server's decisions or its faults are asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.webhook_port, self.grpc_port, self.health_port = (free_port() for _ in range(3))
-        services = {f"{OWN}/{WEBHOOK}": f"https://127.0.0.1:{self.webhook_port}"}
-        self._cluster = HostedControlPlane(
-            ControlPlaneOptions(
-                server=ApiServerOptions(rbac=True, services=services),
-                simulators=SimulatorOptions(timings=Timings().scaled(FACTOR)),
-            )
+    def __init__(self, folder: Path, *, inspected: bool = False) -> None:
+        simulators = SimulatorOptions(timings=Timings().scaled(FACTOR))
+        self._assets = None if inspected else real_assets()
+        cluster = (
+            AttachedCluster(self._assets, simulators)
+            if self._assets
+            else HostedControlPlane(ControlPlaneOptions(server=ApiServerOptions(rbac=True), simulators=simulators))
         )
+        super().__init__(folder, cluster)
+        self.webhook_port, self.grpc_port, self.health_port = (free_port() for _ in range(3))
+        self._inspected = inspected
         self.decisions: list[Decision] = []
         self._clients: list[Client] = []
 
@@ -112,7 +114,8 @@ class InstalledWorld(World):
         self._cluster.start()
         self.kubeconfig = str(self._cluster.write_kubeconfig(self._folder / "kubeconfig"))
         self.client = Client(load_config(self.kubeconfig), SystemClock())
-        self._cluster.call(lambda plane: plane.server.on_decision(self._decided))
+        if self._inspected:
+            self._cluster.call(lambda plane: plane.server.on_decision(self._decided))
         self.apply()
         self._pool = Pool(self.kubeconfig, POOLS_NAMESPACE, self.settings)
         pod = {
@@ -131,11 +134,19 @@ class InstalledWorld(World):
         super().__exit__(*error)
 
     def apply(self) -> None:
-        """Apply the install, without pods: the process that `manager` starts is the Deployment's."""
+        """Apply the install, without pods: the process that `manager` starts is the Deployment's.
+
+        Without a service network the webhook's Service leads to this machine, and its port is the process's.
+        """
         objects = manifests()
         for body in objects:
             if body["kind"] == "Deployment":
                 body["spec"]["replicas"] = 0
+            elif body["kind"] == "Service" and body["metadata"]["name"] == WEBHOOK:
+                body["spec"] = {"type": "ExternalName", "externalName": "localhost"}
+            elif body["kind"] == "ValidatingWebhookConfiguration":
+                for webhook in body["webhooks"]:
+                    webhook["clientConfig"]["service"]["port"] = self.webhook_port
         kubectl("apply", "-f", "-", kubeconfig=self.kubeconfig, stdin=yaml.safe_dump_all(objects))
 
     def pool(self, **_: object) -> Pool:
@@ -154,6 +165,8 @@ class InstalledWorld(World):
 
     def kubeconfig_of(self, user: str, groups: tuple[str, ...] = ()) -> str:
         """A kubeconfig with which one acts as a user."""
+        if self._assets:
+            return str(self._cluster.kubeconfig_of(user, groups, POOLS_NAMESPACE))
         path = self._folder / f"{user.replace(':', '-')}.kubeconfig"
         content = self._cluster.call(
             lambda plane: plane.server.kubeconfig(plane.server.token(user, groups), POOLS_NAMESPACE)
@@ -182,7 +195,6 @@ class InstalledWorld(World):
             f"--namespace={POOLS_NAMESPACE}",
             f"--own-namespace={OWN}",
             f"--webhook-address=127.0.0.1:{self.webhook_port}",
-            "--webhook-host=127.0.0.1",
             f"--grpc-address=127.0.0.1:{self.grpc_port}",
             f"--health-address=127.0.0.1:{self.health_port}",
             "--metrics-address=",

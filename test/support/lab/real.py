@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from homelab_autoscaler.sandbox.attached import AttachedSimulators, read_kubeconfig
 from homelab_autoscaler.sandbox.testing.control_plane import ASSETS, real_control_plane
+from homelab_autoscaler.sandbox.testing.sync import BackgroundLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,16 +30,16 @@ class AttachedCluster:
         self._assets = assets
         self._options = options
         self._stack = contextlib.ExitStack()
-        self._loop = asyncio.new_event_loop()
-        self._kubeconfig = Path()
+        self._loop = BackgroundLoop("simulators")
 
     def start(self) -> None:
         """Start everything; returns when machines can be added."""
         plane = self._stack.enter_context(real_control_plane(self._assets))
-        self._kubeconfig = plane.kubeconfig
-        threading.Thread(target=self._loop.run_forever, name="simulators", daemon=True).start()
-        self._attached = AttachedSimulators(read_kubeconfig(plane.kubeconfig), self._options)
-        self._simulators = self._run(self._attached.__aenter__())
+        self._plane = plane
+        self._stack.enter_context(self._loop)
+        attached = AttachedSimulators(read_kubeconfig(plane.kubeconfig), self._options)
+        self._simulators = self._loop.call(attached.__aenter__())
+        self._stack.callback(lambda: self._loop.call(attached.__aexit__()))
 
     def call(self, action: Callable[[Simulators], object]) -> object:
         """Run a function on the simulators' loop and wait for its result."""
@@ -48,17 +47,16 @@ class AttachedCluster:
         async def run() -> object:
             return action(self._simulators)
 
-        return self._run(run())
+        return self._loop.call(run())
 
     def write_kubeconfig(self, _path: Path) -> Path:
         """Where the administrator's kubeconfig is."""
-        return self._kubeconfig
+        return self._plane.kubeconfig
+
+    def kubeconfig_of(self, user: str, groups: tuple[str, ...], namespace: str) -> Path:
+        """Where the kubeconfig of a user is."""
+        return self._plane.kubeconfig_of(user, groups, namespace)
 
     def stop(self) -> None:
         """End everything."""
-        self._run(self._attached.__aexit__())
-        self._loop.call_soon_threadsafe(self._loop.stop)
         self._stack.close()
-
-    def _run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)

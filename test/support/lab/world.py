@@ -65,10 +65,10 @@ def quick_settings() -> Settings:
 class World:
     """Runs from `with` to its end; shared by all tests of a worker."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cluster: AttachedCluster | HostedControlPlane | None = None) -> None:
         self._folder = folder
         assets, simulators = real_assets(), SimulatorOptions(timings=Timings().scaled(FACTOR))
-        self._cluster = (
+        self._cluster = cluster or (
             AttachedCluster(assets, simulators)
             if assets
             else HostedControlPlane(ControlPlaneOptions(simulators=simulators))

@@ -9,7 +9,7 @@ import ssl
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -17,6 +17,7 @@ import orjson
 from homelab_autoscaler.sandbox.apiserver.semantics import cel
 from homelab_autoscaler.sandbox.apiserver.semantics.reviews import user_info
 from homelab_autoscaler.sandbox.apiserver.semantics.selectors import from_object
+from homelab_autoscaler.sandbox.apiserver.semantics.webhook_address import NoAddressError, address_of
 from homelab_autoscaler.sandbox.apiserver.store import Change, Key, Store
 from homelab_autoscaler.sandbox.status import ApiStatusError, failure
 
@@ -81,10 +82,8 @@ class _CallError(Exception):
 class Webhooks:
     """Finds the webhooks of a request and asks them."""
 
-    def __init__(self, store: Store, services: dict[str, str] | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        # "namespace/name" of a Service to the URL that stands for it: there is no service network here.
-        self.services = dict(services or {})
         self._hooks: list[Hook] | None = None
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
@@ -193,19 +192,25 @@ class Webhooks:
 
     async def _post(self, hook: Hook, request: JsonObject) -> JsonObject:
         client = hook.body.get("clientConfig") or {}
-        url = self._url(client)
-        parts = urlsplit(url)
-        query = f"{parts.query}&" if parts.query else ""
-        url = urlunsplit(parts._replace(query=f"{query}timeout={hook.timeout}s"))
+        try:
+            address = address_of(client, self._store).with_timeout(hook.timeout)
+        except NoAddressError as error:
+            raise _CallError(f"failed to call webhook: {error}") from None
+        parts = urlsplit(address.url)
         uid = str(uuid.uuid4())
         review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": uid, **request}}
-        what = f'failed to call webhook: Post "{url}": '
+        what = f'failed to call webhook: Post "{address.shown}": '
         try:
             async with asyncio.timeout(hook.timeout):
                 async with self._connection().post(
-                    url,
+                    address.url,
                     data=orjson.dumps(review),
-                    headers={"Content-Type": "application/json", "Accept": "application/json"},
+                    headers={
+                        "Content-Type": "application/json",
+                        "Accept": "application/json",
+                        "Host": urlsplit(address.shown).netloc,
+                    },
+                    server_hostname=address.server_name,
                     ssl=self._context(client.get("caBundle") or "") if parts.scheme == "https" else False,
                 ) as answer:
                     raw = await answer.content.read(_MAX_ANSWER)
@@ -227,19 +232,6 @@ class Webhooks:
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
             raise _CallError(what + str(error)) from None
         return _read(raw, status, uid)
-
-    def _url(self, client: JsonObject) -> str:
-        if client.get("url"):
-            return str(client["url"])
-        service = client.get("service") or {}
-        key = f"{service.get('namespace', '')}/{service.get('name', '')}"
-        base = self.services.get(key)
-        if base is None:
-            raise _CallError(
-                f'failed to call webhook: service "{service.get("name", "")}" not found: '
-                f"this server has no service network, map {key} to a URL"
-            )
-        return base.rstrip("/") + str(service.get("path", "/"))
 
     def _connection(self) -> aiohttp.ClientSession:
         if self._session is None:

