@@ -343,15 +343,17 @@ def test_jobs_of_another_namespace_do_not_reach_an_informer_of_one(embedded, cli
 
 def test_a_lease_is_renewed_beside_a_queue_of_limited_requests(embedded, manager_for, quiet):
     """Renewals have a client of their own: requests that wait for their turn do not hold them up."""
-    leader = electing(manager_for, embedded, queries_per_second=0.5, burst=1).start()
+    leader = electing(manager_for, embedded, queries_per_second=1.0, burst=1).start()
     eventually(leader.manager.leadership.is_leader)
-    asking = [threading.Thread(target=leader.manager.client.list, args=(CoreNode,), daemon=True) for _ in range(4)]
+    asking = [threading.Thread(target=leader.manager.client.list, args=(CoreNode,)) for _ in range(4)]
     for thread in asking:
         thread.start()
     renewals = len(renewed(embedded))
     eventually(lambda: len(renewed(embedded)) >= renewals + 10)
     assert any(thread.is_alive() for thread in asking), "the queue was there all the time"
     assert leader.manager.leadership.is_leader()
+    for thread in asking:
+        thread.join(20)
 
 
 def renewed(embedded):
