@@ -77,13 +77,19 @@ class ShutdownLedger:
         return replace(self, attempts=0, last_attempt_at=None)
 
     def flapping_until(self, now: datetime, settings: Settings) -> datetime | None:
-        """Until when no shutdown may be released because too many were; None if one may."""
-        since = now - timedelta(seconds=settings.flapping_window)
-        # Instants ahead of now were stamped by a clock that was wrong: a pause counted from them could last for years.
-        recent = [at for at in self.releases if since < at <= now]
-        if len(recent) < settings.flapping_limit:
+        """Until when no shutdown may be released because too many were; None if one may.
+
+        The window is that of the last release: a pause that was announced is not cut short by an earlier release's
+        leaving the present one. Instants ahead of now were stamped by a clock that was wrong, and do not count: a pause
+        from them could last for years.
+        """
+        past = [at for at in self.releases if at <= now]
+        if not past:
             return None
-        until = recent[-1] + timedelta(seconds=settings.flapping_pause)
+        since = past[-1] - timedelta(seconds=settings.flapping_window)
+        if sum(at > since for at in past) < settings.flapping_limit:
+            return None
+        until = past[-1] + timedelta(seconds=settings.flapping_pause)
         return until if now < until else None
 
 
