@@ -131,7 +131,7 @@ def test_a_server_whose_versions_went_back_does_not_block_for_ever(world):
     world.jobs.rewind(2)
     world.jobs.list_errors.append(GoneError("gone", status=410))
     world.jobs.emit(WatchEvent("ERROR", {"code": 410, "reason": "Expired"}))
-    for _ in range(20):
+    for _ in range(500):
         if world.gate.open_for(OWNER):
             break
         world.clock.step(30)
