@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from homelab_api.meta import Condition, JsonObject
     from homelab_api.v2alpha1 import NodeClaim
     from homelab_autoscaler.settings import Settings
+    from lab.pool import Pool
     from lab.world import World
 
 
