@@ -53,8 +53,8 @@ class PerturbedCluster(Cluster):
         self.record = Record(NAMESPACE)
         self._fault, self._at, self._armed = fault, at, armed
 
-    def _client(self, user: User) -> Client:
-        client = super()._client(user)
+    def _client(self, user: User, clock: Any) -> Client:
+        client = super()._client(user, clock)
         if user.name != "system:serviceaccount:homelab:manager":
             return client
         first = not self.interposers
