@@ -32,6 +32,7 @@ lint: $(STAMP) ## ruff (format and rules), mypy strict, layer contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy examples/mirror/mirror.py
 	@$(BIN)/lint-imports
 
 .PHONY: format

@@ -1,8 +1,8 @@
 """The slot controller: asks the law what a slot's machine needs, and starts it.
 
 One pass: read the scope → settle what an earlier process left suspended → ask the law → fire the operation, or make
-sure that a running one has its monitor → record the report. It never waits: whatever takes time is a requeue or a
-monitor. Source: state management, "The node state machine"; model sections 3 and 6.
+sure that a running one is followed → record the report. It never waits: whatever takes time is a requeue, or a step of
+the operation controller. Source: state management, "The node state machine"; model sections 3 and 6.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from homelab_api.meta import Condition
     from homelab_autoscaler.claim.create import ClaimFactory
     from homelab_autoscaler.claim.recorder import ClaimRecorder
+    from homelab_autoscaler.controllers.operation import OperationReconciler
     from homelab_autoscaler.lifecycle.boot import Boot
     from homelab_autoscaler.lifecycle.jobs import Jobs
     from homelab_autoscaler.lifecycle.lock import Locks
-    from homelab_autoscaler.lifecycle.monitor import Monitors
     from homelab_autoscaler.lifecycle.node_marks import NodeMarks
     from homelab_autoscaler.lifecycle.report import Reporter
     from homelab_autoscaler.lifecycle.scope import CachedScopes, SlotScope
@@ -101,7 +101,7 @@ class SlotReconciler:
         policy: PodPolicy,
         boot: Boot,
         shutdown: Shutdown,
-        monitors: Monitors,
+        operations: OperationReconciler,
         reporter: Reporter,
     ) -> None:
         self._client = client
@@ -119,7 +119,7 @@ class SlotReconciler:
         self._policy = policy
         self._boot = boot
         self._shutdown = shutdown
-        self._monitors = monitors
+        self._operations = operations
         self._reporter = reporter
         self._started_at = clock.now()
 
@@ -164,7 +164,7 @@ class SlotReconciler:
             self._events.event(scope.slot, "Normal", reason, str(refusal))
             this.again(refusal.until)
             if needed(scope):
-                self._monitors.ensure(*scope.key)
+                self._operations.ensure(*scope.key)
 
     def _settle_suspended(self, scope: SlotScope, this: _Pass) -> bool:
         """Take up the suspended Jobs that an earlier try left: release or delete each after the second read."""
@@ -213,7 +213,7 @@ class SlotReconciler:
             this.again(scope.now + timedelta(seconds=self._settings.drain_pass))
             return
         this.again(self._boot.begin(scope, owner))
-        self._monitors.ensure(*scope.key)
+        self._operations.ensure(*scope.key)
 
     def _stop(self, scope: SlotScope, this: _Pass, read_at: float) -> None:
         if scope.owner is None and self._wait_before_first_stop(scope, this, read_at):
@@ -226,13 +226,13 @@ class SlotReconciler:
         this.again(step.again_at)
         this.conditions.extend(step.conditions)
         if step.again_at is None:
-            self._monitors.ensure(*scope.key)
+            self._operations.ensure(*scope.key)
 
     def _tend(self, scope: SlotScope, this: _Pass) -> None:
         """Nothing fires: keep running operations company, clean up what ended ones left."""
         if needed(scope):
             self._force_cleanup(scope, this)
-            self._monitors.ensure(*scope.key)
+            self._operations.ensure(*scope.key)
             return
         this.again(scope.settle_until())
         lock = read_lock(scope.slot)

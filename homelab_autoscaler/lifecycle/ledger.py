@@ -77,12 +77,17 @@ class ShutdownLedger:
         return replace(self, attempts=0, last_attempt_at=None)
 
     def flapping_until(self, now: datetime, settings: Settings) -> datetime | None:
-        """Until when no shutdown may be released because too many were; None if one may."""
-        since = now - timedelta(seconds=settings.flapping_window)
-        recent = [at for at in self.releases if at > since]
-        if len(recent) < settings.flapping_limit:
+        """Until when no shutdown may be released because too many were; None if one may.
+
+        The window is that of the last release: a pause that was announced is not cut short by an earlier release's
+        leaving the present one.
+        """
+        if not self.releases:
             return None
-        until = recent[-1] + timedelta(seconds=settings.flapping_pause)
+        since = self.releases[-1] - timedelta(seconds=settings.flapping_window)
+        if sum(at > since for at in self.releases) < settings.flapping_limit:
+            return None
+        until = self.releases[-1] + timedelta(seconds=settings.flapping_pause)
         return until if now < until else None
 
 

@@ -17,6 +17,7 @@ from homelab_api.meta import KubeObject
 from homelab_api.v2alpha1 import ClaimPhase, Group, Node, NodeClaim, NodeReclaim, PowerState
 from homelab_autoscaler.claim.debt import in_debt, job_type
 from homelab_autoscaler.claim.names import label_value
+from homelab_autoscaler.claim.of_slot import claims_of_slots
 from homelab_autoscaler.lifecycle.pulse import KubeletPulse, Pulse
 from homelab_autoscaler.phase import ClaimFact, Input, contested, extra_claims, owning_claim, power, unusable
 from homelab_autoscaler.runtime import NotFoundError
@@ -266,7 +267,7 @@ class LiveScopes:
         slot = self._optional(Node, name, namespace)
         if slot is None:
             return None
-        claims = tuple(claim for claim in self._client.list(NodeClaim, namespace).items if claim.slot_name == name)
+        claims = tuple(claims_of_slots(self._client, namespace, {name}))
         owner = accountable(owning_claim(claims))
         node = self._optional(CoreNode, recorded_node_name(owner, slot), None)
         jobs = self._client.list(

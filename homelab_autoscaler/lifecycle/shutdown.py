@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from homelab_api import names
 from homelab_api.conditions import condition
@@ -25,13 +25,14 @@ from homelab_autoscaler.lifecycle.lock import LockKind, read_lock
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
 from homelab_autoscaler.lifecycle.node_marks import drain_patch, drain_started_at, is_control_plane, undrain_patch
 from homelab_autoscaler.phase import MachineState, Operation, state
+from homelab_autoscaler.runtime import ForbiddenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from homelab_api.core import Job
     from homelab_api.meta import Condition
-    from homelab_api.v2alpha1 import Node
+    from homelab_api.v2alpha1 import Node, NodeClaim
     from homelab_autoscaler.claim.recorder import ClaimRecorder
     from homelab_autoscaler.lifecycle.drain import Drainer
     from homelab_autoscaler.lifecycle.job_spec import JobOptions
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from homelab_autoscaler.lifecycle.scope import SlotScope
     from homelab_autoscaler.runtime import EventRecorder
     from homelab_autoscaler.settings import Settings
+
+_TERMINATING: Final = "NamespaceTerminating"
+"""Kubernetes' word for why nothing can be created, and ours for why a delete is parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Shutdown:
         recorder: EventRecorder,
         settings: Settings,
         options: JobOptions,
-        pool_nodes: Callable[[Node], Sequence[str]],
+        pool_nodes: Callable[[], Sequence[str]],
         own_node: str = "",
     ) -> None:
         self._claims = claims
@@ -185,6 +189,18 @@ class Shutdown:
         human = condition(SlotCondition.NEEDS_HUMAN, True, events.SHUTDOWN_ATTEMPT_LIMIT_REACHED, text)
         return ShutdownStep(until, (human,))
 
+    def _stranded(self, scope: SlotScope, owner: NodeClaim | None) -> ShutdownStep:
+        """No Job can be created any more, so nobody but a person can switch the machine off, or give it up."""
+        text = (
+            f"namespace {scope.slot.namespace} is being deleted, so no Job can switch machine {scope.slot.name} off: "
+            f"do it by hand, or annotate slot and claim with {names.ANNOTATION_ABANDON} and their uid"
+        )
+        human = ClaimCondition.NEEDS_HUMAN
+        if owner is not None:
+            self._claims.conditions(owner, condition(human, True, _TERMINATING, text))
+        again = scope.now + timedelta(seconds=self._settings.finalizer_poll)
+        return ShutdownStep(again, (condition(SlotCondition.NEEDS_HUMAN, True, _TERMINATING, text),))
+
     def _next_attempt(self, scope: SlotScope, ledger: ShutdownLedger) -> int | datetime:
         owner = scope.owner
         attempts = owner.status.shutdown_attempts if owner else ledger.attempts
@@ -265,13 +281,17 @@ class Shutdown:
             owner,
             slot.spec.shutdown_pod_spec,
             self._options,
-            self._pool_nodes(slot),
+            self._pool_nodes(),
         )
         try:
             job = self._jobs.ensure(body, (owner or slot).uid)
         except ForeignJobError as error:
             self._events.event(slot, "Warning", events.JOB_NAME_TAKEN, str(error))
             return ShutdownStep(scope.now + timedelta(seconds=self._settings.finalizer_poll))
+        except ForbiddenError as error:
+            if not any(reason == _TERMINATING for reason, _, _ in error.causes()):
+                raise
+            return self._stranded(scope, owner)
         return self._release(scope, job) if job.suspended else ShutdownStep()
 
     def _release(self, scope: SlotScope, job: Job) -> ShutdownStep:

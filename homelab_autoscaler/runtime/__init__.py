@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from homelab_autoscaler.runtime.builder import ControllerBuilder
     from homelab_autoscaler.runtime.cache import Cache, Informer, Lister, field_indexer
+    from homelab_autoscaler.runtime.channel import Channel
     from homelab_autoscaler.runtime.client import Client, ObjectList
     from homelab_autoscaler.runtime.clock import Clock, SystemClock
     from homelab_autoscaler.runtime.config import ClientConfig, ConfigError, load_config
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "builder": ("ControllerBuilder",),
     "cache": ("Cache", "Informer", "Lister", "field_indexer"),
+    "channel": ("Channel",),
     "client": ("Client", "ObjectList"),
     "clock": ("Clock", "SystemClock"),
     "config": ("ClientConfig", "ConfigError", "load_config"),
@@ -104,6 +106,7 @@ __all__ = [
     "ApplyPatch",
     "BadRequestError",
     "Cache",
+    "Channel",
     "Client",
     "ClientConfig",
     "Clock",

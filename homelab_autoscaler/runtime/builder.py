@@ -11,12 +11,14 @@ from homelab_autoscaler.runtime.handler import EventMapper, enqueue_mapped, enqu
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from homelab_autoscaler.runtime.channel import Channel
     from homelab_autoscaler.runtime.manager import Manager
     from homelab_autoscaler.runtime.predicate import Predicate
     from homelab_autoscaler.runtime.queue import RateLimiter
     from homelab_autoscaler.runtime.reconcile import Reconciler, Request
 
 T = TypeVar("T", bound=KubeObject)
+DEFAULT_RESYNC = 10 * 3600.0
 
 
 class ControllerBuilder:
@@ -32,12 +34,13 @@ class ControllerBuilder:
         self._name = name
         self._kind: type[KubeObject] | None = None
         self._watches: list[tuple[type[KubeObject], EventMapper, Predicate | None, str | None]] = []
+        self._channels: list[tuple[Channel[Any], EventMapper, Predicate | None]] = []
         self._workers = 1
         self._reconcile_timeout: float | None = 60.0
         self._rate_limiter: RateLimiter[Request] | None = None
         self._needs_leader = True
         self._gate = manager.options.read_your_writes
-        self._resync_period: float | None = None
+        self._resync_period: float | None = DEFAULT_RESYNC
 
     def for_(
         self, kind: type[T], predicate: Predicate | None = None, *, namespace: str | None = None
@@ -92,6 +95,13 @@ class ControllerBuilder:
         self._watches.append((kind, enqueue_mapped(map_object), predicate, namespace))
         return self
 
+    def channel(
+        self, channel: Channel[Any], mapper: EventMapper = enqueue_self, predicate: Predicate | None = None
+    ) -> ControllerBuilder:
+        """Events from outside the API; by default each wakes the object that it is about."""
+        self._channels.append((channel, mapper, predicate))
+        return self
+
     def with_options(
         self,
         *,
@@ -99,7 +109,7 @@ class ControllerBuilder:
         reconcile_timeout: float | None = 60.0,
         rate_limiter: RateLimiter[Request] | None = None,
         needs_leader: bool = True,
-        resync_period: float | None = None,
+        resync_period: float | None = DEFAULT_RESYNC,
         read_your_writes: bool | None = None,
     ) -> ControllerBuilder:
         """Options of the controller; times in seconds.
@@ -109,7 +119,8 @@ class ControllerBuilder:
             reconcile_timeout: after which a pass sends nothing more; None for no limit.
             rate_limiter: back-off of failing objects; by default 5 ms doubling to 1000 s.
             needs_leader: run only while leading.
-            resync_period: wake everything so often (a safety net, not a poller); None for never.
+            resync_period: wake everything so often, give or take a tenth, behind real changes: a safety net, not a
+                poller, ten hours by default; None for never.
             read_your_writes: see ConsistencyGate; None takes the manager's option.
         """
         self._workers = workers
@@ -126,8 +137,8 @@ class ControllerBuilder:
         Raises:
             ValueError: it watches nothing, or its name is taken.
         """
-        if not self._watches:
-            raise ValueError(f"controller {self._name} watches nothing: call for_ or watches")
+        if not (self._watches or self._channels):
+            raise ValueError(f"controller {self._name} watches nothing: call for_, watches or channel")
         manager = self._manager
         engine = Engine(
             self._name,
@@ -145,5 +156,7 @@ class ControllerBuilder:
         for kind, mapper, predicate, namespace in self._watches:
             informer: Any = manager.cache.informer(kind, namespace=namespace)
             engine.watch(informer, mapper, predicate, self._resync_period)
+        for channel, mapper, predicate in self._channels:
+            engine.listen(channel, mapper, predicate)
         manager.add(engine, needs_leader=self._needs_leader)
         return engine

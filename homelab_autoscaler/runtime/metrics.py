@@ -118,6 +118,10 @@ class Metrics:
         """Report the state of all informers of a cache."""
         self._live.cache = cache
 
+    def observe_lookup(self, host: str) -> Callable[[float], None] | None:
+        """An observer of name resolutions for a Transport, None unless `detailed_requests` was asked for."""
+        return None if self._rest is None else self._rest.lookups.labels(host).observe
+
     def observe_request(self, host: str) -> Callable[[RequestSeen], None]:
         """An observer for a Transport: counts requests, and measures them if `detailed_requests` was asked for."""
         children: dict[tuple[str, int], Counter] = {}
@@ -136,7 +140,7 @@ class Metrics:
 
 
 class _RestMetrics:
-    """What client-go measures of requests when asked to. Connections are rare, so name resolution is not measured."""
+    """What client-go measures of requests when asked to."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("verb", "host")
@@ -144,6 +148,13 @@ class _RestMetrics:
             "rest_client_request_duration_seconds",
             "Length of requests",
             labels,
+            registry=registry,
+            buckets=REST_BUCKETS,
+        )
+        self.lookups = Histogram(
+            "rest_client_dns_resolution_duration_seconds",
+            "Length of name resolutions",
+            ("host",),
             registry=registry,
             buckets=REST_BUCKETS,
         )

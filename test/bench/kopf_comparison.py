@@ -154,8 +154,9 @@ def measure(script, workers):
             wait_until(lambda: "warm-up" in watcher.done, f"{script} starting")
             before, started = cpu_seconds(operator.pid), time.perf_counter()
             with ThreadPoolExecutor(CREATORS) as pool:
-                for number, client in enumerate(clients):
-                    pool.submit(create, client, [f"w{index}" for index in range(number, OBJECTS, CREATORS)])
+                names = [[f"w{index}" for index in range(number, OBJECTS, CREATORS)] for number in range(CREATORS)]
+                for _ in pool.map(create, clients, names):
+                    pass  # a client that failed raises here
             wait_until(lambda: len(watcher.done) == OBJECTS + 1, f"{script} seeing all")
             ended = max(watcher.done.values())
             time.sleep(0.5)  # the echo of the last writes belongs to the work

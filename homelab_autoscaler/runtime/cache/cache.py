@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=KubeObject)
 _log = structlog.get_logger("homelab_autoscaler.runtime.cache")
 _RESYNC_CHECK = 30.0
+RESYNC_SPREAD = 0.1
+"""Share by which the resync periods of the informers of a cache differ at most from what was asked for."""
 
 
 class Cache:
@@ -107,6 +109,7 @@ class Cache:
                 options=self._options,
                 on_error=None if on_error is None else lambda error: on_error(kind, error),
                 rng=random.Random(self._rng.random()),  # noqa: S311 - jitter needs no secrecy
+                resync_factor=self._rng.uniform(1 - RESYNC_SPREAD, 1 + RESYNC_SPREAD),
             )
             self._informers[key] = informer
             if self._stop is not None:

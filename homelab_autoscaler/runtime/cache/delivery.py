@@ -1,4 +1,9 @@
-"""Delivery: each handler hears events in order, one at a time, without waiting for other handlers."""
+"""Delivery: each handler hears events in order, one at a time, without waiting for other handlers.
+
+A handler has a buffer and a thread, so that none can hold up another or the informer. One that is known to return
+within microseconds may be called without them, by the thread that changed the store: a hand-over between threads costs
+several times what such a handler does.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,8 @@ from homelab_api.meta import KubeObject
 from homelab_autoscaler.runtime.event import CreateEvent, Event, UpdateEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from homelab_autoscaler.runtime.clock import Clock
     from homelab_autoscaler.runtime.stop import StopSignal
 
@@ -30,11 +37,15 @@ class Registration(Generic[T]):
     Attributes:
         name: for logs and the thread.
         resync_period: seconds between replays of the store to this handler; None for none.
+        direct: it has neither buffer nor thread.
     """
 
-    def __init__(self, name: str, handler: Handler[T], clock: Clock, resync_period: float | None) -> None:
+    def __init__(
+        self, name: str, handler: Handler[T], clock: Clock, resync_period: float | None, *, direct: bool = False
+    ) -> None:
         self.name = name
         self.resync_period = resync_period
+        self.direct = direct
         self._handler = handler
         self._clock = clock
         self._condition = threading.Condition()
@@ -70,7 +81,11 @@ class Registration(Generic[T]):
 
     def push(self, event: Event[T]) -> None:
         """Append to the buffer. Resyncs reach only a handler that asked for them."""
-        if isinstance(event, UpdateEvent) and event.unchanged and self.resync_period is None:
+        if self.resync_period is None and isinstance(event, UpdateEvent) and event.unchanged:
+            return
+        if self.direct:
+            if not self._removed:
+                self._call(event)
             return
         with self._condition:
             if self._removed:
@@ -78,6 +93,14 @@ class Registration(Generic[T]):
             self._buffer.append(event)
             self._accepted += 1
             self._condition.notify_all()
+
+    def replay(self, objects: Iterable[T]) -> None:
+        """Tell of these objects as unchanged, except of those of which something newer is still in the buffer."""
+        with self._condition:
+            waiting = {_key(event) for event in self._buffer}
+        for obj in objects:
+            if (obj.namespace, obj.name) not in waiting:
+                self.push(UpdateEvent(obj, obj))
 
     def mark_initial(self) -> None:
         """All of the initial list has been pushed."""
@@ -124,19 +147,29 @@ class Registration(Generic[T]):
             remove()
 
     def _deliver(self, event: Event[T], stop: StopSignal) -> None:
-        try:
-            self._handler(event)
-        except Exception:  # noqa: BLE001 - a bug in one handler must not end the delivery
-            _log.exception("handler failed; the event is lost to it", handler=self.name, initial=_is_initial(event))
+        if not self._call(event):
             self._clock.sleep(_PAUSE_AFTER_ERROR, stop)
         with self._condition:
             self._delivered += 1
             if self._initial_mark == self._delivered:
                 self._condition.notify_all()
 
+    def _call(self, event: Event[T]) -> bool:
+        try:
+            self._handler(event)
+        except Exception:  # noqa: BLE001 - a bug in one handler must not end the delivery
+            _log.exception("handler failed; the event is lost to it", handler=self.name, initial=_is_initial(event))
+            return False
+        return True
+
     def _wake(self) -> None:
         with self._condition:
             self._condition.notify_all()
+
+
+def _key(event: Event[T]) -> tuple[str, str]:
+    obj = event.new if isinstance(event, UpdateEvent) else event.object
+    return obj.namespace, obj.name
 
 
 def _is_initial(event: Event[T]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import orjson
 
@@ -32,8 +32,7 @@ class ListPage:
     continue_token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(NamedTuple):
     """One item of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (then `object` is a Status)."""
 
     type: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 import orjson
 
@@ -42,8 +42,7 @@ class ObjectList(Generic[T]):
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """A write that the server has taken.
 
     Attributes:
@@ -229,7 +228,8 @@ class Client:
         Returns:
             The object after the write, or `current` itself when nothing was written.
         """
-        before = current.to_json().get("status", {})
+        dumped = current.model_dump(mode="json", by_alias=True, exclude_none=True, include={"status"})
+        before = dumped.get("status", {})
         if merge(before, status) == before:
             return current
         body: JsonObject = {"status": status}
@@ -340,10 +340,9 @@ class Client:
         attempt = 0
         while True:
             attempt += 1
-            deadline.check(self._clock)
+            left = deadline.check(self._clock)
             if self._guard is not None and method != "GET":
                 self._guard()
-            left = deadline.remaining(self._clock)
             timeout = self._timeout if left is None else min(self._timeout, left)
             error: ApiError
             try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator
 
 _RECEIVE: Final = 65536
 _HEAD_LIMIT: Final = 1024 * 1024
@@ -27,47 +28,69 @@ def exchange(sock: socket.socket, request: bytes) -> tuple[int, dict[str, str], 
 
     Raises:
         OSError: the connection broke or timed out.
+        ValueError: a length in the reply is none.
     """
-    sock.sendall(request)
+    reader, status, headers, keep = _begin(sock, request)
+    if status in {204, 304}:
+        return status, headers, b"", keep and not reader.rest
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        body = b"".join(_chunks(reader))
+    elif "content-length" in headers:
+        body = reader.exactly(int(headers["content-length"]))
+    else:
+        body, keep = b"".join(reader.to_end()), False
+    return status, headers, body, keep and not reader.rest
+
+
+def open_stream(sock: socket.socket, request: bytes) -> tuple[int, dict[str, str], Iterator[bytes]]:
+    """Send a request whose reply has no end that is known; the connection cannot be used again.
+
+    Returns:
+        Status, headers by lower-case name, and the body in pieces as they arrive. Reading them raises as `exchange`.
+
+    Raises:
+        OSError: the connection broke or timed out before the head of the reply was there.
+    """
+    reader, status, headers, _ = _begin(sock, request)
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return status, headers, _chunks(reader)
+    if "content-length" in headers:
+        return status, headers, iter((reader.exactly(int(headers["content-length"])),))
+    return status, headers, reader.to_end()
+
+
+def _begin(sock: socket.socket, request: bytes) -> tuple[_Reader, int, dict[str, str], bool]:
+    sent = sock.send(request)
+    if sent < len(request):
+        sock.sendall(memoryview(request)[sent:])
     reader = _Reader(sock)
     while True:
         status, version, headers = _head(reader.until(b"\r\n\r\n"))
         if status >= 200:
-            break
-    keep = headers.get("connection", "").lower() != "close" and version == b"HTTP/1.1"
-    if status in {204, 304}:
-        return status, headers, b"", keep and not reader.rest
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        body = _chunked(reader)
-    elif "content-length" in headers:
-        body = reader.exactly(int(headers["content-length"]))
-    else:
-        body, keep = reader.to_end(), False
-    return status, headers, body, keep and not reader.rest
+            return reader, status, headers, headers.get("connection", "").lower() != "close" and version == b"HTTP/1.1"
 
 
 def _head(head: bytes) -> tuple[int, bytes, dict[str, str]]:
-    lines = head.split(b"\r\n")
-    parts = lines[0].split(b" ", 2)
+    first, _, rest = head.partition(b"\r\n")
+    parts = first.split(b" ", 2)
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/") or not parts[1].isdigit():
-        raise BrokenReplyError(f"not an HTTP reply: {lines[0][:80]!r}")
+        raise BrokenReplyError(f"not an HTTP reply: {first[:80]!r}")
     headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, separator, value = line.partition(b":")
+    for line in rest.decode("latin-1").split("\r\n"):
+        name, separator, value = line.partition(":")
         if separator:
-            headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+            headers[name.lower()] = value.strip()
     return int(parts[1]), parts[0], headers
 
 
-def _chunked(reader: _Reader) -> bytes:
-    chunks: list[bytes] = []
+def _chunks(reader: _Reader) -> Iterator[bytes]:
     while True:
         size = int(reader.until(b"\r\n").partition(b";")[0], 16)
         if size == 0:
             while reader.until(b"\r\n"):
                 pass  # trailers say nothing that we use
-            return b"".join(chunks)
-        chunks.append(reader.exactly(size))
+            return
+        yield reader.exactly(size)
         reader.exactly(2)
 
 
@@ -100,12 +123,11 @@ class _Reader:
         self.rest = whole[count:]
         return whole[:count]
 
-    def to_end(self) -> bytes:
-        parts = [self.rest]
-        self.rest = b""
-        while part := self._sock.recv(_RECEIVE):
-            parts.append(part)
-        return b"".join(parts)
+    def to_end(self) -> Iterator[bytes]:
+        part, self.rest = self.rest, b""
+        while part or (part := self._sock.recv(_RECEIVE)):
+            yield part
+            part = b""
 
     def _more(self) -> bytes:
         part = self._sock.recv(_RECEIVE)

@@ -6,15 +6,17 @@ Knows nothing of kinds or retries. Every failure to get an answer is a Transport
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import urllib3
 
-from homelab_autoscaler.runtime.client.exchange import exchange
+from homelab_autoscaler.runtime.client.connections import Connection, Connections
+from homelab_autoscaler.runtime.client.exchange import exchange, open_stream
 from homelab_autoscaler.runtime.errors import StallError, TransportError
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 DEFAULT_POOL_SIZE: Final = 64
 DEFAULT_TIMEOUT: Final = 15.0
 CONNECT_TIMEOUT: Final = 5.0
+CREDENTIAL_AGE: Final = 5.0
+"""Seconds for which a credential is sent without asking for it again; a refusal (401) ends them."""
 
 _NOT_SENT = (
     urllib3.exceptions.NewConnectionError,
@@ -71,7 +75,17 @@ Observer = Callable[[RequestSeen], None]
 
 
 class Transport:
-    """A pool of connections to one API server, shared by any number of threads."""
+    """A pool of connections to one API server, shared by any number of threads.
+
+    Args:
+        config: where and as whom.
+        clock: for latencies and the age of credentials.
+        pool_size: idle connections that are kept.
+        limiter: holds requests back; None for no limit.
+        user_agent: what the server's logs say.
+        observer: told of each request.
+        lookup_observer: told the seconds of each name resolution; it costs a second one per new connection.
+    """
 
     def __init__(
         self,
@@ -82,12 +96,15 @@ class Transport:
         limiter: TokenBucket | None = None,
         user_agent: str = "homelab-autoscaler",
         observer: Observer | None = None,
+        lookup_observer: Callable[[float], None] | None = None,
     ) -> None:
         self.host = config.host
         self._authorization = config.authorization
         self._clock = clock
         self._limiter = limiter
         self._pool: HTTPConnectionPool = config.make_pool(pool_size)
+        self._lookup_observer = lookup_observer
+        self._connections = Connections(self._pool, pool_size, self._look_up if lookup_observer else None)
         parsed = urllib3.util.parse_url(config.host)
         self._base = {
             "Host": parsed.netloc or "",
@@ -95,6 +112,7 @@ class Transport:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent,
         }
+        self._credential: tuple[str | None, float] | None = None
         self._observer = observer
         self._prefix = (parsed.path or "").rstrip("/")
 
@@ -122,6 +140,8 @@ class Transport:
         except TransportError:
             self._tell(method, 0, started, sent, 0, throttled, attempt)
             raise
+        if reply.status == 401:
+            self._credential = None
         self._tell(method, reply.status, started, sent, len(reply.body), throttled, attempt)
         return reply
 
@@ -136,40 +156,31 @@ class Transport:
             TransportError: the connection could not be made.
         """
         throttled = self._throttle()
+        open_ = self._open_stream if self._pool.proxy is None else self._stream_through_proxy
         started = self._clock.monotonic()
         try:
-            response = self._open("GET", target, None, "application/json", inactivity, preload=False)
+            status, opened = open_(target, inactivity)
         except TransportError:
             self._tell("GET", 0, started, 0, 0, throttled, 1)
             raise
-        self._tell("GET", response.status, started, 0, 0, throttled, 1)
-        if response.status >= 400:
-            try:
-                return Reply(response.status, {k.lower(): v for k, v in response.headers.items()}, response.data)
-            except (urllib3.exceptions.HTTPError, OSError) as error:
-                raise TransportError(f"GET {target}: {error}") from error
-        return Stream(response, target)
+        if status == 401:
+            self._credential = None
+        self._tell("GET", status, started, 0, 0, throttled, 1)
+        return opened
 
     def close(self) -> None:
         """Drop idle connections. Requests under way are not cut."""
+        self._connections.close()
         self._pool.close()
 
     def _exchange(self, method: str, target: str, body: bytes | None, content_type: str, timeout: float) -> Reply:
-        """On a connection of the pool, without the pool's own, general and slower, request."""
-        path = self._prefix + target
-        lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in self._headers(body, content_type).items())]
-        if body is not None or method != "GET":
-            lines.append(f"Content-Length: {len(body or b'')}")
-        request = "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
-        connection: Any = None
+        request = self._request(method, target, body, content_type)
+        connection = None
         sent = False
         keep = False
         try:
-            connection = self._pool._get_conn()  # noqa: SLF001 - stable for a decade; the public call costs a tenth of a CPU
-            if connection.sock is None:
-                connection.timeout = min(CONNECT_TIMEOUT, timeout)
-                connection.connect()
-            connection.sock.settimeout(timeout)
+            connection = self._connections.take(min(CONNECT_TIMEOUT, timeout))
+            connection.timeout_after(timeout)
             sent = True
             status, headers, content, keep = exchange(connection.sock, request)
             return Reply(status, headers, content)
@@ -177,13 +188,51 @@ class Transport:
             raise self._unanswered(method, target, error, sent=sent) from error
         finally:
             if connection is not None:
-                if not keep:
+                if keep:
+                    self._connections.give(connection)
+                else:
                     connection.close()
-                self._pool._put_conn(connection)  # noqa: SLF001 - see above
+
+    def _open_stream(self, target: str, inactivity: float) -> tuple[int, Stream | Reply]:
+        request = self._request("GET", target, None, "")
+        connection = None
+        sent = False
+        try:
+            connection = self._connections.take(min(CONNECT_TIMEOUT, inactivity))
+            connection.timeout_after(inactivity)
+            sent = True
+            status, headers, pieces = open_stream(connection.sock, request)
+            if status < 400:
+                return status, Stream(target, pieces, connection.cut, connection.close)
+            reply = Reply(status, headers, b"".join(pieces))
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            if connection is not None:
+                connection.close()
+            raise self._unanswered("GET", target, error, sent=sent) from error
+        connection.close()
+        return status, reply
+
+    def _request(self, method: str, target: str, body: bytes | None, content_type: str) -> bytes:
+        lines = [f"{method} {self._prefix}{target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self._headers(body, content_type).items()]
+        if body is not None or method != "GET":
+            lines.append(f"Content-Length: {len(body or b'')}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
 
     def _through_proxy(self, method: str, target: str, body: bytes | None, content_type: str, timeout: float) -> Reply:
         response = self._open(method, target, body, content_type, timeout, preload=True)
         return Reply(response.status, {k.lower(): v for k, v in response.headers.items()}, response.data)
+
+    def _stream_through_proxy(self, target: str, inactivity: float) -> tuple[int, Stream | Reply]:
+        response = self._open("GET", target, None, "", inactivity, preload=False)
+        if response.status < 400:
+            connection = Connection(response.connection)
+            return response.status, Stream(target, response.stream(65536), connection.cut, response.close)
+        try:
+            reply = Reply(response.status, {k.lower(): v for k, v in response.headers.items()}, response.data)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unanswered("GET", target, error, sent=True) from error
+        return response.status, reply
 
     def _open(
         self, method: str, target: str, body: bytes | None, content_type: str, timeout: float, *, preload: bool
@@ -207,10 +256,29 @@ class Transport:
         headers = dict(self._base)
         if body is not None:
             headers["Content-Type"] = content_type
-        authorization = self._authorization()
-        if authorization:
-            headers["Authorization"] = authorization
+        credential = self._authorize()
+        if credential:
+            headers["Authorization"] = credential
         return headers
+
+    def _authorize(self) -> str | None:
+        # Asking means files, plugins, and in the official loaders a good part of a millisecond each time.
+        now = self._clock.monotonic()
+        known = self._credential
+        if known is None or now - known[1] >= CREDENTIAL_AGE:
+            known = self._credential = (self._authorization(), now)
+        return known[0]
+
+    def _look_up(self, host: str, port: int) -> None:
+        """Measure how long it takes to resolve the server's name; an address needs no resolving."""
+        assert self._lookup_observer is not None
+        try:
+            ipaddress.ip_address(host.strip("[]"))
+        except ValueError:
+            started = self._clock.monotonic()
+            with contextlib.suppress(OSError):  # the connection that follows tells it better
+                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            self._lookup_observer(self._clock.monotonic() - started)
 
     def _throttle(self) -> float:
         delay = 0.0 if self._limiter is None else self._limiter.reserve()
@@ -230,12 +298,24 @@ class Transport:
 
 
 class Stream:
-    """An open reply body, read line by line by one thread; `close` may be called from any other."""
+    """An open reply body, read line by line by one thread; `close` may be called from any other.
 
-    def __init__(self, response: Any, target: str) -> None:
-        self._response = response
+    Args:
+        target: what was asked for, for messages.
+        pieces: of the body, as they arrive.
+        cut: ends the connection under a reader and wakes it.
+        release: gives the connection back.
+    """
+
+    def __init__(
+        self, target: str, pieces: Iterable[bytes], cut: Callable[[], None], release: Callable[[], None]
+    ) -> None:
         self._target = target
+        self._pieces = pieces
+        self._cut = cut
+        self._release = release
         self._closed = threading.Event()
+        self._reading = False
 
     def lines(self) -> Iterator[bytes]:
         """Complete lines without their end, as they arrive; ends when the server or `close` ends the stream.
@@ -247,16 +327,17 @@ class Stream:
             TransportError: the connection broke.
         """
         rest = b""
+        self._reading = True
         try:
-            for chunk in self._response.stream(65536, decode_content=True):
+            for piece in self._pieces:
                 if self._closed.is_set():
                     return
-                parts = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+                parts = (rest + piece).split(b"\n") if rest else piece.split(b"\n")
                 rest = parts.pop()
                 for line in parts:
                     if line:
                         yield line
-        except urllib3.exceptions.ReadTimeoutError as error:
+        except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
             if not self._closed.is_set():
                 raise StallError(f"GET {self._target}: nothing was received for too long") from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
@@ -264,18 +345,18 @@ class Stream:
             if not self._closed.is_set():
                 raise TransportError(f"GET {self._target}: {error}") from error
         finally:
-            self.close()
+            self._closed.set()
+            self._free()
 
     def close(self) -> None:
         """End the stream now; a reader that waits in another thread is woken. Harmless when repeated."""
         if self._closed.is_set():
             return
         self._closed.set()
-        connection = getattr(self._response, "connection", None) or getattr(self._response, "_connection", None)
-        sock = getattr(connection, "sock", None)
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                # On a TLS socket the plain shutdown is wanted: it wakes the reader without a handshake.
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        self._cut()
+        if not self._reading:  # else the reader does: under its feet the number of the socket could become another's
+            self._free()
+
+    def _free(self) -> None:
         with contextlib.suppress(Exception):
-            self._response.close()
+            self._release()

@@ -16,8 +16,8 @@ panic too; the worker goes on.
 
 from __future__ import annotations
 
+import random
 import threading
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -25,6 +25,7 @@ import structlog
 from homelab_autoscaler.runtime import deadline
 from homelab_autoscaler.runtime.errors import ApiError, ConflictError, DeadlineExceededError
 from homelab_autoscaler.runtime.event import CreateEvent, UpdateEvent
+from homelab_autoscaler.runtime.handler import enqueue_self
 from homelab_autoscaler.runtime.queue import PriorityQueue, QueueShutDown, RateLimiter
 from homelab_autoscaler.runtime.reconcile import LOW_PRIORITY, Reconciler, Request, Result, TerminalError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from homelab_autoscaler.runtime.cache import Cache, Informer, Registration
+    from homelab_autoscaler.runtime.channel import Channel
     from homelab_autoscaler.runtime.clock import Clock
     from homelab_autoscaler.runtime.controller.gate import ConsistencyGate
     from homelab_autoscaler.runtime.event import Event
@@ -121,8 +123,27 @@ class Engine:
         predicate: Predicate | None = None,
         resync_period: float | None = None,
     ) -> None:
-        """Wake requests on events of an informer; before the start it is remembered, after it begins at once."""
+        """Wake requests on events of an informer; before the start it is remembered, after it begins at once.
 
+        Code of the caller (a predicate, a mapper) runs in a thread of its own, where it can hold up nobody else.
+        """
+        direct = predicate is None and mapper is enqueue_self
+        handler = self._handler(mapper, predicate)
+
+        def begin() -> Registration[Any]:
+            return informer.add_handler(handler, name=self.name, resync_period=resync_period, direct=direct)
+
+        with self._lock:
+            if not self._warm:
+                self._watches.append(begin)
+                return
+        self._registrations.append(begin())
+
+    def listen(self, channel: Channel[Any], mapper: EventMapper, predicate: Predicate | None = None) -> None:
+        """Wake requests on events of a channel, at once; they wait on the queue until the workers start."""
+        channel.listen(self._handler(mapper, predicate))
+
+    def _handler(self, mapper: EventMapper, predicate: Predicate | None) -> Callable[[Event[Any]], None]:
         def handler(event: Event[Any]) -> None:
             if predicate is not None and not predicate(event):
                 return
@@ -130,14 +151,7 @@ class Engine:
             for request in mapper(event):
                 self.queue.add(request, priority=priority)
 
-        def begin() -> Registration[Any]:
-            return informer.add_handler(handler, name=self.name, resync_period=resync_period)
-
-        with self._lock:
-            if not self._warm:
-                self._watches.append(begin)
-                return
-        self._registrations.append(begin())
+        return handler
 
     def enqueue(self, request: Request, *, priority: int = 0) -> None:
         """Ask for a pass."""
@@ -216,7 +230,7 @@ class Engine:
             return
         self._active.inc()
         started = self._clock.monotonic()
-        context = structlog.contextvars.bind_contextvars(object=str(request), reconcile_id=uuid.uuid4().hex)
+        context = structlog.contextvars.bind_contextvars(object=str(request), reconcile_id=_reconcile_id())
         try:
             self._reconcile(request, priority, started)
         finally:
@@ -272,6 +286,10 @@ class Engine:
         if over or isinstance(error, DeadlineExceededError):
             self._timeout_total.inc()
             _log.warning("reconcile took longer than its limit", limit=self._timeout, kind=self._kind)
+
+
+def _reconcile_id() -> str:
+    return f"{random.getrandbits(64):016x}"
 
 
 def _priority(event: Event[Any]) -> int:

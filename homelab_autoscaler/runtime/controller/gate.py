@@ -8,15 +8,14 @@ object waits until the informer of the written kind is at least that far.
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from homelab_autoscaler.runtime.cache import is_older, object_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextvars import Token
 
     from homelab_api.meta import KubeObject
     from homelab_autoscaler.runtime.cache import Cache
@@ -24,13 +23,28 @@ if TYPE_CHECKING:
     from homelab_autoscaler.runtime.reconcile import Request
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
+class _Owner(NamedTuple):
     gate: ConsistencyGate
     request: Request
 
 
 _current: ContextVar[_Owner | None] = ContextVar("reconciling", default=None)
+
+
+class Recording:
+    """What `ConsistencyGate.recording` gives."""
+
+    __slots__ = ("_owner", "_token")
+
+    def __init__(self, owner: _Owner) -> None:
+        self._owner = owner
+
+    def __enter__(self) -> Self:
+        self._token: Token[_Owner | None] = _current.set(self._owner)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 @dataclass(slots=True)
@@ -59,14 +73,9 @@ class ConsistencyGate:
         self._lock = threading.Lock()
         self._pending: dict[Request, _Pending] = {}
 
-    @contextmanager
-    def recording(self, request: Request) -> Iterator[None]:
-        """Writes inside belong to this request's object."""
-        token = _current.set(_Owner(self, request))
-        try:
-            yield
-        finally:
-            _current.reset(token)
+    def recording(self, request: Request) -> Recording:
+        """A context: writes inside belong to this request's object."""
+        return Recording(_Owner(self, request))
 
     def open_for(self, request: Request) -> bool:
         """Whether the cache has seen what earlier passes of this object wrote."""

@@ -60,6 +60,7 @@ class Manager:
         self.metrics = Metrics(detailed_requests=options.detailed_request_metrics)
         self.checks = HealthChecks()
         observer = self.metrics.observe_request(options.config.host)
+        lookups = self.metrics.observe_lookup(options.config.host)
         limiter = None
         if options.queries_per_second is not None:
             limiter = TokenBucket(options.queries_per_second, options.burst, self.clock)
@@ -71,6 +72,7 @@ class Manager:
             limiter=limiter,
             user_agent=agent,
             observer=observer,
+            lookup_observer=lookups,
         )
         self._elector = self._make_elector()
         self.leadership: Leadership = (

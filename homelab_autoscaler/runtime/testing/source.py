@@ -21,7 +21,8 @@ class FakeSource(ListWatch):
 
     Each change gets the next version. `compact` forgets history, so that older watches get 410. Errors that a test
     puts into `list_errors` and `watch_errors` are raised by the next calls, in order. Calls are recorded in `lists`
-    and `watches` (the versions asked for), for tests about the conversation itself.
+    and `watches` (the versions asked for), `pages` (the limits) and `timeouts` (of watches), for tests about the
+    conversation itself.
 
     Args:
         resource: the kind.
@@ -43,6 +44,7 @@ class FakeSource(ListWatch):
         self.lists: list[str] = []
         self.watches: list[str] = []
         self.pages: list[int] = []
+        self.timeouts: list[int] = []
         self.held = False
 
     # --- changes ------------------------------------------------------------------------------------------
@@ -57,11 +59,13 @@ class FakeSource(ListWatch):
             self._publish(WatchEvent(kind, stored))
             return stored
 
-    def remove(self, namespace: str | None, name: str) -> None:
-        """Delete an object and tell the watches."""
+    def remove(self, namespace: str | None, name: str) -> JsonObject:
+        """Delete an object and tell the watches; returns its last state, with the version of the deletion."""
         with self._lock:
             key = f"{namespace}/{name}" if namespace else name
-            self._publish(WatchEvent("DELETED", self._stamp(self._objects.pop(key))))
+            last = self._stamp(self._objects.pop(key))
+            self._publish(WatchEvent("DELETED", last))
+            return last
 
     def bookmark(self) -> str:
         """Tell the watches the present version without a change; returns it."""
@@ -163,9 +167,9 @@ class FakeSource(ListWatch):
 
     def watch(self, *, resource_version: str, timeout_seconds: int, initial_events: bool) -> Watch:
         """See ListWatch."""
-        del timeout_seconds
         with self._lock:
             self.watches.append(resource_version)
+            self.timeouts.append(timeout_seconds)
             if self.watch_errors:
                 raise self.watch_errors.popleft()
             if initial_events and not self._streaming_list:

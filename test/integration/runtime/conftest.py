@@ -46,10 +46,11 @@ class Running:
 
 @pytest.fixture
 def manager_for():
+    """Makes managers in threads, from options or as they are, and ends them."""
     running = []
 
-    def make(config, **options):
-        one = Running(Manager(ManagerOptions(config=config, **options)))
+    def make(config, *, manager=None, **options):
+        one = Running(manager or Manager(ManagerOptions(config=config, **options)))
         running.append(one)
         return one
 
@@ -69,6 +70,19 @@ def client(control_plane):
 @pytest.fixture
 def unique():
     return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def namespaces(client, unique):
+    """Makes so many namespaces of this test's own, beside `namespace`."""
+
+    def make(count):
+        names = [f"{unique}-{number}" for number in range(count)]
+        for name in names:
+            client.create_json(Namespace, {"metadata": {"name": name}}, None)
+        return names
+
+    return make
 
 
 @pytest.fixture

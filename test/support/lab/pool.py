@@ -20,6 +20,7 @@ from homelab_autoscaler.runtime import Client, MergePatch, NotFoundError, System
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from homelab_autoscaler.settings import Settings
 
@@ -90,6 +91,11 @@ class Pool:
             patch = MergePatch({"metadata": {"annotations": annotations}})
             self.client.patch(NodeClaim, claim.name, self.namespace, patch)
             self.client.delete(NodeClaim, claim.name, self.namespace)
+
+    @staticmethod
+    def now() -> datetime:
+        """The time that everybody here has."""
+        return SystemClock().now()
 
     # --- looking ------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from homelab_autoscaler.controllers.assemble import AssemblyOptions, assemble
 from homelab_autoscaler.runtime import (
@@ -25,14 +25,22 @@ class LabManager:
     """One life of a manager over one namespace's pool."""
 
     def __init__(
-        self, kubeconfig: str, namespace: str, settings: Settings, fault: Fault | None = None, at: int = 0
+        self,
+        kubeconfig: str,
+        namespace: str,
+        settings: Settings,
+        fault: Fault | None = None,
+        at: int = 0,
+        *,
+        lease: str = LEASE,
     ) -> None:
         options = ManagerOptions(
             config=load_config(kubeconfig),
             leader_election=LeaderElectionOptions(
-                name=LEASE, namespace=namespace, lease_duration=15, renew_deadline=10, retry_period=0.2
+                name=lease, namespace=namespace, lease_duration=15, renew_deadline=10, retry_period=0.2
             ),
             graceful_timeout=20,
+            on_leadership_lost=self._lost,
         )
         self.manager = Manager(options)
         self.interposer = Interposer(self.manager.client.transport, self._die, fault, at)
@@ -52,6 +60,11 @@ class LabManager:
             self.manager.run(self.stop)
         except Exception as error:  # noqa: BLE001 - the test judges
             self.failure = error
+
+    def _lost(self, error: Exception) -> NoReturn:
+        """The process ends at once. Here it is one of many threads: it writes no more, and stops what it started."""
+        self.interposer.dead = True
+        raise error
 
     def _die(self) -> None:
         self._killed.set()

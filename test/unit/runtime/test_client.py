@@ -31,7 +31,7 @@ from homelab_autoscaler.runtime.client import RetryPolicy, TokenBucket, Transpor
 from homelab_autoscaler.runtime.clock import SystemClock
 from homelab_autoscaler.runtime.errors import StallError, from_status
 from homelab_autoscaler.runtime.metrics import Metrics
-from homelab_autoscaler.runtime.testing import FakeClock
+from homelab_autoscaler.runtime.testing import FakeClock, eventually
 
 
 class SleeplessClock(FakeClock):
@@ -335,6 +335,79 @@ def test_the_token_is_sent_with_each_request(script, clock):
     transport.request("GET", "/x")
     assert script.seen[0].headers["Authorization"] == "Bearer secret"
     transport.close()
+
+
+def test_a_credential_is_asked_for_again_after_a_few_seconds_and_after_a_refusal(script, clock):
+    asked = []
+
+    def authorization():
+        asked.append(clock.monotonic())
+        return f"Bearer {len(asked)}"
+
+    config = ClientConfig(host=script.url, authorization=authorization, make_pool=script.config.make_pool)
+    transport = Transport(config, clock)
+
+    def sent(status=200):
+        script.answers[:] = []
+        script.reply(status, {})
+        transport.request("GET", "/x")
+        return script.seen[-1].headers["Authorization"]
+
+    assert [sent(), sent()] == ["Bearer 1", "Bearer 1"]
+    clock.step(5)
+    assert [sent(), sent(401), sent()] == ["Bearer 2", "Bearer 2", "Bearer 3"]
+    transport.close()
+
+
+def test_a_connection_that_ended_while_it_was_idle_is_replaced_before_a_request_is_sent(script):
+    transport = Transport(script.config, SystemClock())
+
+    def last_words(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        handler.close_connection = True
+
+    script.answers.append(last_words)
+    transport.request("GET", "/x")
+    connection = transport._connections._idle[0]
+    eventually(lambda: not connection.usable())
+    script.answers[:] = []
+    script.reply(201, {})
+    assert transport.request("POST", "/x", body=b"{}").status == 201
+    assert connection not in transport._connections._idle
+    transport.close()
+
+
+def test_closing_drops_idle_connections_and_those_that_come_back_later(script):
+    transport = Transport(script.config, SystemClock())
+    script.reply(200, {})
+    transport.request("GET", "/x")
+    busy = transport._connections.take(5)
+    transport._connections.give(transport._connections.take(5))
+    transport.close()
+    transport._connections.give(busy)
+    assert not transport._connections._idle
+    assert busy.sock is None or busy.sock.fileno() == -1
+    with pytest.raises(TransportError, match="closed"):
+        transport.request("GET", "/x")
+
+
+def test_the_resolution_of_a_name_is_measured_when_asked_and_an_address_has_none(script, clock):
+    seen = []
+    named = ClientConfig.for_url(script.url.replace("127.0.0.1", "localhost"))
+    script.reply(200, {})
+    for config, count in ((script.config, 0), (named, 1)):
+        transport = Transport(config, clock, lookup_observer=seen.append)
+        transport.request("GET", "/x")
+        transport.request("GET", "/x")
+        transport.close()
+        assert len(seen) == count
+    metrics = Metrics(detailed_requests=True)
+    metrics.observe_lookup("api")(0.25)
+    name = "rest_client_dns_resolution_duration_seconds_sum"
+    assert metrics.registry.get_sample_value(name, {"host": "api"}) == 0.25
+    assert Metrics().observe_lookup("api") is None
 
 
 def test_a_path_in_the_host_is_kept(script, clock):

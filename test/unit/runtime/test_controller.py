@@ -6,11 +6,12 @@ import pytest
 import structlog
 
 from homelab_api.core import CoreNode, Job
-from homelab_autoscaler.runtime import Cache, Request, Result, StopSignal, TerminalError
+from homelab_autoscaler.runtime import Cache, Channel, Request, Result, StopSignal, TerminalError
 from homelab_autoscaler.runtime.controller import CacheSyncError, Engine
 from homelab_autoscaler.runtime.errors import ConflictError, DeadlineExceededError, TransportError
 from homelab_autoscaler.runtime.handler import enqueue_mapped, enqueue_owner, enqueue_self
 from homelab_autoscaler.runtime.metrics import Metrics
+from homelab_autoscaler.runtime.predicate import labels
 from homelab_autoscaler.runtime.reconcile import LOW_PRIORITY
 from homelab_autoscaler.runtime.testing import FakeClock, FakeSource, eventually
 
@@ -245,6 +246,33 @@ def test_a_kind_that_never_lists_ends_the_controller_with_its_name(world):
     assert "jobs.batch" in str(w.errors[0])
 
 
+def test_a_standby_fills_its_queue_and_works_on_it_only_when_it_runs(world):
+    r = Scripted()
+    w = world(r)
+    w.sources[CoreNode].add({"metadata": {"name": "n1"}})
+    w.engine.watch(w.cache.informer(CoreNode), enqueue_self)
+    caching = threading.Thread(target=w.cache.run, args=(w.stop,))
+    caching.start()
+    w.engine.warm_up(w.stop)
+    assert len(w.engine.queue) == 1
+    assert r.seen == []
+    working = threading.Thread(target=w.engine.run, args=(w.stop,))
+    working.start()
+    w.threads += [caching, working]
+    eventually(lambda: r.seen == [REQUEST])
+
+
+def test_a_watch_added_after_the_start_begins_at_once(world):
+    r = Scripted()
+    w = world(r)
+    informer = w.cache.informer(CoreNode)
+    w.sources[CoreNode].add({"metadata": {"name": "n1"}})
+    w.start()
+    eventually(lambda: w.engine._warm)
+    w.engine.watch(informer, enqueue_self)
+    eventually(lambda: r.seen == [REQUEST])
+
+
 def test_starting_twice_is_an_error(world):
     w = world(Scripted())
     w.start()
@@ -275,6 +303,62 @@ def test_the_first_listing_is_overtaken_by_a_real_change(world):
     gate.set()
     eventually(lambda: len(order) >= 20)
     assert order[1] == "n19"
+
+
+def node_named(name, **metadata):
+    return CoreNode.from_json({"metadata": {"name": name, **metadata}})
+
+
+def test_a_channel_wakes_every_controller_that_listens_even_before_it_starts(world):
+    first, second = Scripted(), Scripted()
+    w, other = world(first), world(second)
+    channel = Channel()
+    w.engine.listen(channel, enqueue_self, labels({"ours": "yes"}))
+    other.engine.listen(channel, enqueue_mapped(lambda node: [Request("", f"{node.name}-mapped")]))
+    channel.send(node_named("n1", labels={"ours": "yes"}))
+    channel.send(node_named("n2"))
+    w.start()
+    other.start()
+    eventually(lambda: first.seen == [Request("", "n1")])
+    eventually(lambda: second.seen == [Request("", "n1-mapped"), Request("", "n2-mapped")])
+    channel.send(node_named("n1", labels={"ours": "yes"}))
+    eventually(lambda: len(first.seen) == 2 and len(second.seen) == 3)
+
+
+def test_a_listener_of_a_channel_that_raises_hurts_neither_the_sender_nor_other_listeners():
+    channel = Channel()
+    heard = []
+
+    def broken(event):
+        raise RuntimeError("cannot")
+
+    channel.listen(broken)
+    channel.listen(heard.append)
+    with structlog.testing.capture_logs() as logs:
+        channel.send(node_named("n1"))
+    assert [event.object.name for event in heard] == ["n1"]
+    assert [log["name"] for log in logs] == ["n1"]
+
+
+def test_a_mapper_that_hangs_holds_up_only_its_own_controller(world):
+    quick, slow = Scripted(), Scripted()
+    w, other = world(quick), world(slow)
+    informer = w.cache.informer(CoreNode)
+    leave = threading.Event()
+
+    def hang(node):
+        leave.wait(10)
+        return [Request("", node.name)]
+
+    w.engine.watch(informer, enqueue_self)
+    other.engine.watch(informer, enqueue_mapped(hang))
+    w.sources[CoreNode].add({"metadata": {"name": "n1"}})
+    w.start()
+    other.start()
+    eventually(lambda: quick.seen == [REQUEST])
+    assert slow.seen == []
+    leave.set()
+    eventually(lambda: slow.seen == [REQUEST])
 
 
 def test_both_old_and_new_owner_hear_of_a_change(world):

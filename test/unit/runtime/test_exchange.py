@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homelab_autoscaler.runtime.client.exchange import BrokenReplyError, exchange
+from homelab_autoscaler.runtime.client.exchange import BrokenReplyError, exchange, open_stream
 
 
-def reply_to(pieces, *, end=True):
-    """What `exchange` makes of a reply that arrives in these pieces."""
+def streamed(sock, request):
+    """A streamed reply, read to its end."""
+    status, headers, pieces = open_stream(sock, request)
+    return status, headers, b"".join(pieces)
+
+
+def reply_to(pieces, *, end=True, read=exchange):
+    """What `read` makes of a reply that arrives in these pieces."""
     ours, theirs = socket.socketpair()
     ours.settimeout(5)
 
@@ -26,7 +32,7 @@ def reply_to(pieces, *, end=True):
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        return exchange(ours, b"GET / HTTP/1.1\r\n\r\n")
+        return read(ours, b"GET / HTTP/1.1\r\n\r\n")
     finally:
         thread.join(5)
         ours.close()
@@ -89,6 +95,28 @@ def test_a_reply_that_breaks_off_or_is_none_is_an_error(reply):
 def test_a_chunk_without_a_size_is_an_error():
     with pytest.raises(ValueError, match="invalid literal"):
         reply_to([HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"])
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    reply=st.sampled_from([SIZED, CHUNKED, INTERIM, HEAD + b"\r\nhello"]),
+    cuts=st.lists(st.integers(0, 140), max_size=6),
+)
+def test_a_streamed_reply_is_the_same_however_it_is_cut(reply, cuts):
+    edges = [0, *sorted(min(cut, len(reply)) for cut in cuts), len(reply)]
+    status, headers, body = reply_to([reply[a:b] for a, b in itertools.pairwise(edges) if a < b], read=streamed)
+    assert (status, headers["retry-after"], body) == (200, "7", b"hello")
+
+
+def test_a_stream_that_breaks_off_gives_what_was_whole_and_then_an_error():
+    got = []
+
+    def collect(sock, request):
+        got.extend(open_stream(sock, request)[2])
+
+    with pytest.raises(BrokenReplyError):
+        reply_to([HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n5\r\ntw"], read=collect)
+    assert got == [b"one"]
 
 
 def test_silence_is_a_timeout():

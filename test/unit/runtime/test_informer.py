@@ -1,5 +1,6 @@
 """Informer, store, indexes, handlers: what readers and handlers may rely on."""
 
+import random
 import threading
 
 import pytest
@@ -327,6 +328,44 @@ def test_adding_and_removing_handlers_does_not_pile_anything_up(world):
         w.informer.remove_handler(w.listen([]))
     assert w.informer._registrations == []
     eventually(lambda: not any(thread.is_alive() for thread in w.informer._threads))
+    w.listen([])
+    assert len(w.informer._threads) == 1
+
+
+def test_a_direct_handler_has_heard_when_the_change_is_done_and_has_no_thread(world):
+    w = world()
+    registration = w.listen(direct=True)
+    w.source.add(node("n0"))
+    w.start()
+    assert registration.has_synced()
+    w.informer.upsert({"kind": "Node", **node("n1", resourceVersion="90")})
+    assert [(event.object.name, event.initial) for event in w.events] == [("n0", True), ("n1", False)]
+    assert w.informer._threads == []
+    late = []
+    assert w.listen(late, direct=True).has_synced()
+    assert [event.object.name for event in late] == ["n0", "n1"]
+    w.informer.remove_handler(registration)
+    w.informer.upsert({"kind": "Node", **node("n2", resourceVersion="91")})
+    assert (len(w.events), len(late)) == (2, 3)
+
+
+def test_a_direct_handler_that_raises_loses_that_event_alone(world):
+    w = world()
+    heard = []
+
+    def fragile(event):
+        heard.append(event.object.name)
+        if event.object.name == "bad":
+            raise RuntimeError("cannot")
+
+    w.informer.add_handler(fragile, direct=True)
+    w.start()
+    with structlog.testing.capture_logs() as logs:
+        for name in ("one", "bad", "two"):
+            w.source.add(node(name))
+        eventually(lambda: w.informer.lister.get("two"))
+    assert heard == ["one", "bad", "two"]
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["handler failed; the event is lost to it"]
 
 
 def test_an_informer_that_has_stopped_takes_no_handler_and_never_restarts(world):
@@ -338,11 +377,16 @@ def test_an_informer_that_has_stopped_takes_no_handler_and_never_restarts(world)
         w.informer.run(StopSignal())
 
 
+class Unspread(random.Random):
+    def uniform(self, a, b):
+        return (a + b) / 2
+
+
 def test_a_resync_replays_the_store_to_those_who_asked_and_asks_no_server():
     clock = FakeClock()
     source = FakeSource(CoreNode.resource)
     options = ReflectorOptions(streaming_list=False)
-    cache = Cache(None, clock, options=options, make_source=lambda kind, namespace: source)
+    cache = Cache(None, clock, options=options, make_source=lambda kind, namespace: source, rng=Unspread())
     informer = cache.informer(CoreNode)
     asked, silent = [], []
     informer.add_handler(asked.append, resync_period=10)
@@ -361,6 +405,43 @@ def test_a_resync_replays_the_store_to_those_who_asked_and_asks_no_server():
     assert len(source.lists) == 1
     stop.set()
     thread.join(5)
+
+
+def test_a_resync_leaves_out_what_a_handler_has_newer_news_of(world):
+    w = world()
+    entered, leave = threading.Event(), threading.Event()
+    heard = []
+
+    def slow(event):
+        heard.append(event)
+        entered.set()
+        leave.wait(10)
+
+    w.informer.add_handler(slow, resync_period=10)
+    w.source.add(node("n1"))
+    w.start()
+    assert entered.wait(5)
+    w.source.add(node("n2"))
+    eventually(lambda: w.informer.lister.get("n2"))
+    w.clock.step(10)
+    w.informer.resync()
+    leave.set()
+    eventually(lambda: len(heard) == 3)
+    assert [(type(event), event.new.name) for event in heard[2:]] == [(UpdateEvent, "n1")]
+    assert isinstance(heard[1], CreateEvent)
+
+
+def test_the_informers_of_a_cache_resync_up_to_a_tenth_apart():
+    clock = FakeClock()
+    cache = Cache(None, clock, make_source=lambda kind, namespace: FakeSource(kind.resource), rng=random.Random(3))
+    dues = []
+    for number in range(50):
+        informer = cache.informer(CoreNode, namespace=str(number))
+        informer.add_handler(print, resync_period=1000)
+        dues.append(informer.resync_due())
+    assert all(900 <= due <= 1100 for due in dues)
+    assert min(dues) < 930
+    assert max(dues) > 1070
 
 
 def test_a_resync_period_is_at_least_a_second(world):
@@ -391,8 +472,10 @@ def test_a_changed_value_moves_the_object_in_the_index(world):
     w.source.add(pod("p", "n2"))
     eventually(lambda: names(w.informer.lister.by_index("node", "n2")) == ["p"])
     assert w.informer.lister.by_index("node", "n1") == []
+    assert w.informer.lister.index_values("node") == ["n2"]
     w.source.remove("ns", "p")
     eventually(lambda: w.informer.lister.by_index("node", "n2") == [])
+    assert w.informer.lister.index_values("node") == []
 
 
 def test_an_object_may_have_several_values_and_shared_ones_stay(world):

@@ -9,6 +9,7 @@ import pytest
 from homelab_api.core import CoreNode
 from homelab_autoscaler.runtime import (
     ControllerBuilder,
+    LeaderElectionOptions,
     Manager,
     ManagerOptions,
     Result,
@@ -17,7 +18,7 @@ from homelab_autoscaler.runtime import (
 from homelab_autoscaler.runtime.cache import Cache
 from homelab_autoscaler.runtime.manager import GracePeriodExceeded, GroupStopped
 from homelab_autoscaler.runtime.metrics import Metrics
-from homelab_autoscaler.runtime.testing import FakeSource, eventually
+from homelab_autoscaler.runtime.testing import FakeClock, FakeSource, eventually
 
 
 class Probe:
@@ -141,6 +142,72 @@ def test_a_runnable_that_hangs_is_named_when_the_grace_period_is_over(start):
     release.set()
     assert isinstance(error, GracePeriodExceeded)
     assert "hung-one" in str(error)
+
+
+def test_the_grace_period_is_thirty_seconds_unless_told_otherwise(start):
+    release = threading.Event()
+
+    class Hung:
+        name = "hung-one"
+
+        def run(self, stop):
+            release.wait(30)
+
+    clock = FakeClock()
+    manager = make(start, clock=clock)
+    manager.add(Hung())
+    running = start(manager)
+    eventually(lambda: "hung-one" in manager._leaders._running.values())
+    clock.wait_for_waiters(1)  # the cache, for its next resync
+    running.stop.set()
+    clock.wait_for_waiters(2)  # and the manager, for what hangs
+    clock.step(29)
+    assert running.thread.is_alive()
+    clock.step(1)
+    error = running.end()
+    release.set()
+    assert isinstance(error, GracePeriodExceeded)
+    assert "30 s" in str(error)
+
+
+def test_probes_answer_while_everything_else_stops(start):
+    release = threading.Event()
+
+    class Slow:
+        def run(self, stop):
+            release.wait(30)
+
+    manager = make(start, health_address="127.0.0.1:0")
+    manager.add(Slow())
+    running = start(manager)
+    eventually(lambda: manager._leaders._running)
+    running.stop.set()
+    eventually(lambda: manager._stopping)
+    assert get(f"http://127.0.0.1:{manager.health_server.port}/healthz") == (200, "ok\n")
+    release.set()
+    assert running.end() is None
+
+
+def test_a_process_that_leads_without_renewing_is_not_healthy(start):
+    clock = FakeClock()
+    election = LeaderElectionOptions(name="lock", namespace="ns")
+    manager = make(start, clock=clock, leader_election=election)
+    assert manager.checks.handle("/healthz/leader-election", {}).status == 200
+    manager.leadership.renewed(clock.monotonic(), 1)
+    clock.step(election.lease_duration + 5)
+    assert manager.checks.handle("/healthz/leader-election", {}).status == 200
+    clock.step(1)
+    assert manager.checks.handle("/healthz/leader-election", {}).status == 500
+    assert manager.checks.handle("/readyz", {"exclude": ["informers"]}).status == 200
+
+
+def test_the_election_has_connections_a_timeout_and_a_limit_of_its_own(start):
+    election = LeaderElectionOptions(name="lock", namespace="ns")
+    manager = make(start, leader_election=election, queries_per_second=1.0)
+    client = manager._elector._client
+    assert client.transport is not manager.client.transport
+    assert client.transport._limiter is None
+    assert client._timeout == 5.0
 
 
 def test_what_is_added_at_run_time_starts_and_during_the_stop_is_refused(start):

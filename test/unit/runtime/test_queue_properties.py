@@ -17,6 +17,7 @@ from homelab_autoscaler.runtime.queue import (
 from homelab_autoscaler.runtime.testing import FakeClock
 
 KEYS = st.sampled_from("abcd")
+JOBS = st.lists(st.tuples(st.sampled_from(["add", "after", "limited"]), KEYS), min_size=1, max_size=12)
 DELAYS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 10.0])
 
 
@@ -214,31 +215,33 @@ TestClassicQueueModel.settings = settings(max_examples=60, stateful_step_count=4
 
 
 class Crowd(RuleBasedStateMachine):
-    """Producers and workers in threads of their own, whatever they do and in whatever order.
+    """Producers, workers and shutdowns in threads of their own, whatever they do and in whatever order.
 
     After each add a mark says that the key must be worked on at a later moment; a worker that begins takes the mark.
-    What is still marked when everything is quiet was lost.
+    What is still marked when everything is quiet was lost. A shutdown may come in the middle, from several threads at
+    once: all workers end then, and a new queue with new workers goes on.
     """
-
-    queue_class = None
 
     def __init__(self):
         super().__init__()
-        self.queue = self.make()
         self.lock = threading.Lock()
         self.busy = Counter()
         self.marks = set()
         self.overlaps = []
         self.pace = threading.Event()
-        self.workers = [threading.Thread(target=self._work) for _ in range(3)]
         self.producers = []
+        self._open()
+
+    def _open(self):
+        self.queue = self.make()
+        self.workers = [threading.Thread(target=self._work, args=(self.queue,)) for _ in range(3)]
         for worker in self.workers:
             worker.start()
 
-    def _work(self):
+    def _work(self, queue):
         while True:
             try:
-                got = self.queue.get()
+                got = queue.get()
             except QueueShutDown:
                 return
             key = got[0] if isinstance(got, tuple) else got
@@ -250,37 +253,63 @@ class Crowd(RuleBasedStateMachine):
             self.pace.wait(0.0002)
             with self.lock:
                 self.busy[key] -= 1
-            self.queue.done(key)
+            queue.done(key)
 
-    def _produce(self, jobs):
+    def _produce(self, queue, jobs):
         for action, key in jobs:
             with self.lock:
                 self.marks.add(key)
             if action == "add":
-                self.queue.add(key)
+                queue.add(key)
             elif action == "after":
-                self.queue.add_after(key, 0.001)
+                queue.add_after(key, 0.001)
             else:
-                self.queue.add_rate_limited(key)
-                self.queue.forget(key)
+                queue.add_rate_limited(key)
+                queue.forget(key)
 
-    @rule(
-        jobs=st.lists(st.tuples(st.sampled_from(["add", "after", "limited"]), KEYS), min_size=1, max_size=12),
-        threads=st.integers(1, 3),
-    )
+    @rule(jobs=JOBS, threads=st.integers(1, 3))
     def produce(self, jobs, threads):
         for _ in range(threads):
-            thread = threading.Thread(target=self._produce, args=(jobs,))
+            thread = threading.Thread(target=self._produce, args=(self.queue, jobs))
             thread.start()
             self.producers.append(thread)
+
+    @rule(
+        jobs=JOBS, promised=st.sets(KEYS), closers=st.lists(st.sampled_from(["plain", "drain"]), min_size=1, max_size=3)
+    )
+    def shut_down_in_the_middle(self, jobs, promised, closers):
+        """What was added before any shutdown began is `promised`; what comes beside it may be taken or refused."""
+        self._join_producers()
+        with self.lock:
+            self.marks = set(promised)
+        for key in promised:
+            self.queue.add(key)
+        racing = [threading.Thread(target=self._produce, args=(self.queue, jobs)) for _ in range(2)]
+        racing += [threading.Thread(target=self._close, args=(self.queue, how)) for how in closers]
+        for thread in racing:
+            thread.start()
+        for thread in (*racing, *self.workers):
+            thread.join(10)
+            assert not thread.is_alive()
+        self.queue.add("a")
+        assert self.queue.processing() == {}
+        with self.lock:
+            self.kept(promised - {key for _, key in jobs})
+            self.marks = set()
+        self._open()
+
+    def _join_producers(self):
+        for producer in self.producers:
+            producer.join(10)
+            assert not producer.is_alive()
+        self.producers = []
 
     @invariant()
     def no_key_is_with_two_workers(self):
         assert self.overlaps == []
 
     def teardown(self):
-        for producer in self.producers:
-            producer.join(10)
+        self._join_producers()
         for _ in range(2000):
             with self.lock:
                 if not self.marks:
@@ -300,15 +329,36 @@ class PriorityCrowd(Crowd):
     def make():
         return PriorityQueue(SystemClock(), ExponentialLimiter(0.001, 0.01))
 
+    @staticmethod
+    def _close(queue, how):
+        del how  # it has no drain
+        queue.shut_down()
+
+    def kept(self, promised):
+        """Nothing is promised: its workers stop with keys left."""
+
 
 class ClassicCrowd(Crowd):
     @staticmethod
     def make():
         return RateLimitingQueue(SystemClock(), ExponentialLimiter(0.001, 0.01))
 
+    @staticmethod
+    def _close(queue, how):
+        if how == "drain":
+            queue.shut_down_with_drain()
+        else:
+            queue.shut_down()
+
+    def kept(self, promised):
+        """Its workers finish what was queued."""
+        assert not self.marks & promised
+
 
 SLOW = [HealthCheck.too_slow]
 TestPriorityCrowd = PriorityCrowd.TestCase
-TestPriorityCrowd.settings = settings(max_examples=15, stateful_step_count=8, deadline=None, suppress_health_check=SLOW)
+TestPriorityCrowd.settings = settings(
+    max_examples=30, stateful_step_count=12, deadline=None, suppress_health_check=SLOW
+)
 TestClassicCrowd = ClassicCrowd.TestCase
-TestClassicCrowd.settings = settings(max_examples=15, stateful_step_count=8, deadline=None, suppress_health_check=SLOW)
+TestClassicCrowd.settings = settings(max_examples=30, stateful_step_count=12, deadline=None, suppress_health_check=SLOW)

@@ -119,6 +119,25 @@ def test_the_first_list_takes_any_version_and_the_watch_goes_on_from_it(world):
     assert w.sink.told == ["list@11", "put n2"]
 
 
+def test_each_watch_asks_for_a_time_of_its_own_between_five_and_ten_minutes():
+    source = FakeSource(CoreNode.resource)
+    clock = FakeClock()
+    options = ReflectorOptions(streaming_list=False)
+    reflector = Reflector(source, Recorded(), CoreNode.resource, clock, options=options, rng=random.Random(5))
+    stop = StopSignal()
+    thread = threading.Thread(target=reflector.run, args=(stop,))
+    thread.start()
+    for number in range(30):
+        eventually(lambda number=number: len(source.timeouts) > number and source.open_watches)
+        source.bookmark()
+        source.cut()
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert all(300 <= seconds < 600 for seconds in source.timeouts)
+    assert len(set(source.timeouts)) > 20
+
+
 def test_a_watch_that_ends_by_itself_goes_on_from_the_last_event_without_a_list(world):
     w = world().start().watching()
     w.source.add(node("n1"))

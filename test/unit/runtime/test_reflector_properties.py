@@ -96,6 +96,7 @@ class HostileServer(RuleBasedStateMachine):
         self.thread = threading.Thread(target=self.informer.run, args=(self.stop,))
         self.thread.start()
         self.told = []
+        self.gone = []
 
     @rule(name=NAMES, value=st.sampled_from("xyz"), uid=st.sampled_from(["u1", "u2"]))
     def store(self, name, value, uid):
@@ -104,7 +105,7 @@ class HostileServer(RuleBasedStateMachine):
     @precondition(lambda self: self.source.keys())
     @rule(data=st.data())
     def delete(self, data):
-        self.source.remove(None, data.draw(st.sampled_from(sorted(self.source.keys()))))
+        self.gone.append(self.source.remove(None, data.draw(st.sampled_from(sorted(self.source.keys())))))
 
     @rule()
     def bookmark(self):
@@ -150,6 +151,14 @@ class HostileServer(RuleBasedStateMachine):
         candidates = [o for o in self.told if o["metadata"]["name"] in held]
         if candidates:
             self.source.emit(WatchEvent(kind, data.draw(st.sampled_from(candidates))))
+
+    @precondition(lambda self: self.gone)
+    @rule(data=st.data())
+    def repeat_an_old_deletion(self, data):
+        """Of an object that was created again since: the news of its end is no news."""
+        candidates = [obj for obj in self.gone if obj["metadata"]["name"] in self.source.keys()]  # noqa: SIM118
+        if candidates:
+            self.source.emit(WatchEvent("DELETED", data.draw(st.sampled_from(candidates))))
 
     @rule(nonsense=st.sampled_from([WatchEvent("", {}), WatchEvent("ADDED", {"kind": "Table"})]))
     def talk_nonsense(self, nonsense):
