@@ -12,6 +12,7 @@ from homelab_autoscaler.sandbox.apiserver.builtin.syntax import (
     subdomain_problems,
     value_problems,
 )
+from homelab_autoscaler.sandbox.quantity import parse_quantity
 from homelab_autoscaler.sandbox.status import Cause, duplicate, invalid_value, required, unsupported_value
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def _container_problems(container: JsonObject, where: str, volumes: set[str]) ->
             problems += _resource_problems(field, name)
             if quantity.startswith("-"):
                 problems.append(invalid_value(f"{field}[{name}]", quantity, "must be greater than or equal to 0"))
+            if "/" in name and parse_quantity(quantity).denominator != 1:
+                problems.append(invalid_value(f"{field}[{name}]", quantity, "must be an integer"))
     return problems
 
 
