@@ -57,6 +57,7 @@ _OWN_CONDITIONS: Final = (
     SlotCondition.NEEDS_HUMAN,
     SlotCondition.PROTECTED,
     SlotCondition.KUBELET_ALIVE,
+    SlotCondition.DRAIN_BLOCKED,
 )
 """Conditions that this controller sets while they hold and drops when they do not."""
 
@@ -229,29 +230,42 @@ class SlotReconciler:
             self._operations.ensure(*scope.key)
 
     def _tend(self, scope: SlotScope, this: _Pass) -> None:
-        """Nothing fires: keep running operations company, clean up what ended ones left."""
+        """Nothing fires: call off what is not wanted any more, keep running operations company, clean up after them."""
+        lock = read_lock(scope.slot)
+        ours = lock is not None and self._locks.ours_to_take(lock)
+        if ours and lock is not None and lock.kind == LockKind.SCALE_DOWN and self._drains_in_vain(scope):
+            self._shutdown.abort(scope)
+            self._locks.clear_stale(scope.slot)
+            lock = None
         if needed(scope):
             self._force_cleanup(scope, this)
             self._operations.ensure(*scope.key)
             return
         this.again(scope.settle_until())
-        lock = read_lock(scope.slot)
-        wanted = scope.owner is not None and scope.owner.wants_machine
-        if lock is not None and lock.kind == LockKind.SCALE_DOWN and wanted and self._locks.ours_to_take(lock):
-            self._shutdown.abort(scope)
-            self._locks.clear_stale(scope.slot)
-        elif lock is not None and scope.settle_until() is None and not self._locks.clear_stale(scope.slot):
+        if lock is not None and scope.settle_until() is None and not self._locks.clear_stale(scope.slot):
             this.again(lock.expires_at)
         self._rest(scope, this)
 
+    def _drains_in_vain(self, scope: SlotScope) -> bool:
+        """Whether a claim wants the machine that a shutdown without a Job holds cordoned.
+
+        With a Job, or shortly after one, the machine may be going off: then its claim waits for that.
+        """
+        wanted = scope.owner is not None and scope.owner.wants_machine
+        return wanted and scope.settle_until() is None and not scope.unfinished(names.JOB_TYPE_SHUTDOWN)
+
     def _rest(self, scope: SlotScope, this: _Pass) -> None:
-        """A machine that is off and unwanted: its node object goes, and row 2's attempts start anew."""
+        """A machine that is off and unwanted: its node object goes, and row 2's attempts start anew.
+
+        The node object of a machine that merely fell silent stays until its next boot. A kubelet that was cut off, or
+        hung, would not register a second time: its machine would run on, and nobody would ever see it again.
+        """
         value = scope.law_input()
         if scope.power is PowerState.ON or row(value).number not in {1, 12}:
             return
         if scope.pulse in {Pulse.UNKNOWN, Pulse.ALIVE} and scope.node is not None:
             this.again(scope.now + timedelta(seconds=self._settings.lease_silence))
-        if value.off_confirmed and scope.owner is None:
+        if value.off_confirmed and scope.owner is None and scope.proven_off:
             self._marks.forget(scope.node, scope.group)
         ledger = ShutdownLedger.read(scope.slot)
         if ledger.attempts:

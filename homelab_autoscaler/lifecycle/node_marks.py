@@ -72,13 +72,17 @@ def ready_patch(node: CoreNode, slot: Node, group: Group, claim: NodeClaim) -> J
 
 
 def drain_patch(node: CoreNode, now: datetime) -> JsonObject:
-    """Cordon (ours only if the node was schedulable) and our draining taint; {} if both are there."""
+    """Cordon (ours only if the node was schedulable) and our draining taint; {} if both are there.
+
+    A taint with a time ahead of now is written anew: the drain's limit counts from it, and would never come.
+    """
     spec: JsonObject = {}
     patch: JsonObject = {}
     if not node.spec.unschedulable:
         spec["unschedulable"] = True
         patch["metadata"] = {"annotations": {names.ANNOTATION_CORDONED_BY: "drain"}}
-    if drain_started_at(node) is None:
+    started = drain_started_at(node)
+    if started is None or started > now:
         others = [taint for taint in node.spec.taints if taint.key != names.TAINT_DRAINING]
         ours = {
             "key": names.TAINT_DRAINING,

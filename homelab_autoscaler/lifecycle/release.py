@@ -70,6 +70,14 @@ class Releaser:
         self._jobs = jobs
         self._locks = locks
 
+    def objection(self, scope: SlotScope, operation: Operation, claim_uid: str) -> str:
+        """Why the operation must not begin, asked of the API server; "" if it may.
+
+        For what is done to a machine before its Job exists: a drain that an old view asks for would take the pods of
+        a machine that somebody wants by now.
+        """
+        return still_asked(self._live.read(*scope.key), operation, claim_uid, "")
+
     def release(self, scope: SlotScope, job: Job, operation: Operation, claim_uid: str) -> Verdict:
         """Ask again, release, and look once more. A Job whose reason is gone is deleted."""
         namespace, name = scope.key

@@ -141,6 +141,17 @@ class SlotScope:
         ends = [ended_at(job) for job in self.jobs if job.finished and job_type(job) == names.JOB_TYPE_SHUTDOWN]
         return max((end for end in ends if end), default=None)
 
+    @property
+    def proven_off(self) -> bool:
+        """Whether a shutdown Job of ours put this very node's machine to rest; silence alone proves nothing."""
+        ended = [
+            end
+            for job in self.jobs
+            if job_type(job) == names.JOB_TYPE_SHUTDOWN and job.succeeded and (end := ended_at(job)) is not None
+        ]
+        born = self.node.metadata.creation_timestamp if self.node else None
+        return bool(ended) and (born is None or max(ended) >= born)
+
     def settle_until(self) -> datetime | None:
         """Until when a machine that still counts as on is given time to go off; None when no shutdown ended lately.
 

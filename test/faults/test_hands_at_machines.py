@@ -76,12 +76,15 @@ def test_a_ready_machine_switched_off_by_hand_ends_its_claim_after_one_boot_wind
     gone = cluster.until("failed", lambda: cluster.phase(claim) == "failed")
     assert cluster.reason(claim) == "MachineGone"
     assert gone > cluster.settings.boot_window()
-    cluster.until("free", lambda: at_rest(cluster))
+    cluster.until("free", lambda: at_rest(cluster, by_us=False))
     assert commands_of_jobs(cluster) == ["on"]
     assert len(cluster.jobs()) <= jobs
+    before = cluster.node()
+    cluster.ready()
+    assert cluster.node().uid != before.uid
 
 
-def test_a_machine_switched_off_by_hand_while_it_is_drained_is_off_in_the_end_and_forgotten(cluster):
+def test_a_machine_switched_off_by_hand_while_it_is_drained_is_off_in_the_end(cluster):
     cluster.machine()
     claim = cluster.ready()
     cluster.pod("stays")
@@ -90,7 +93,7 @@ def test_a_machine_switched_off_by_hand_while_it_is_drained_is_off_in_the_end_an
     cluster.until("draining", lambda: cluster.slot().status.phase == "draining")
     press(cluster)
     cluster.until("gone", lambda: cluster.phase(claim) == "gone")
-    cluster.until("free", lambda: at_rest(cluster))
+    cluster.until("free", lambda: at_rest(cluster, by_us=False))
     assert commands_of_jobs(cluster) in (["on"], ["on", "off"])
 
 

@@ -96,6 +96,7 @@ class Transport:
         limiter: TokenBucket | None = None,
         user_agent: str = "homelab-autoscaler",
         observer: Observer | None = None,
+        on_date: Callable[[str | None, float], None] | None = None,
         lookup_observer: Callable[[float], None] | None = None,
     ) -> None:
         self.host = config.host
@@ -114,6 +115,7 @@ class Transport:
         }
         self._credential: tuple[str | None, float] | None = None
         self._observer = observer
+        self._on_date = on_date
         self._prefix = (parsed.path or "").rstrip("/")
 
     def request(
@@ -140,6 +142,8 @@ class Transport:
         except TransportError:
             self._tell(method, 0, started, sent, 0, throttled, attempt)
             raise
+        if self._on_date is not None:
+            self._on_date(reply.headers.get("date"), started)
         if reply.status == 401:
             self._credential = None
         self._tell(method, reply.status, started, sent, len(reply.body), throttled, attempt)

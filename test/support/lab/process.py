@@ -10,6 +10,7 @@ from homelab_autoscaler.runtime import (
     LeaderElectionOptions,
     Manager,
     ManagerOptions,
+    ServerClock,
     StopSignal,
     load_config,
 )
@@ -36,6 +37,7 @@ class LabManager:
     ) -> None:
         options = ManagerOptions(
             config=load_config(kubeconfig),
+            clock=ServerClock(),
             leader_election=LeaderElectionOptions(
                 name=lease, namespace=namespace, lease_duration=15, renew_deadline=10, retry_period=0.2
             ),

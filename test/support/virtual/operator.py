@@ -194,6 +194,10 @@ class Operator:
         now = self.clock.monotonic()
         return None if not self._timers else max(0.0, min(self._timers.values()) - now)
 
+    def before_turn(self) -> None:
+        """Take in what there is, without any pass."""
+        self._listen()
+
     def resync(self) -> None:
         """Wake every object of every controller, as a list does."""
         for kind in WATCHED:

@@ -59,3 +59,15 @@ def test_attempts_count_to_three_then_pause_for_thirty_minutes_then_start_anew(m
 def test_the_escape_hatch_takes_effect_at_once(make):
     assert next_attempt(0, None, make.now, SETTINGS) == 1
     assert next_attempt(3, None, make.now, SETTINGS) == 1
+
+
+def test_instants_ahead_of_now_hold_nothing_up(make):
+    """A clock that was years ahead for a minute wrote them."""
+    future = make.now + timedelta(days=3650)
+    ledger = ShutdownLedger()
+    for number in range(6):
+        ledger = ledger.opened(future + timedelta(seconds=number), HOUR, "job", "uid")
+    assert ledger.flapping_until(future + timedelta(seconds=9), SETTINGS) is not None
+    assert ledger.flapping_until(make.now, SETTINGS) is None
+    assert ledger.opened(make.now, HOUR, "job", "uid").releases == (make.now,)
+    assert next_attempt(3, future, make.now, SETTINGS) == 1
