@@ -14,6 +14,7 @@ from provided import Cluster
 from homelab_api import names
 from homelab_api.core import CoreNode
 from homelab_api.meta import ObjectMeta
+from homelab_api.v2alpha1 import SlotRef
 from homelab_autoscaler.claim.names import placeholder_id
 from homelab_autoscaler.provider.pb import externalgrpc_pb2 as pb
 
@@ -84,13 +85,15 @@ def test_two_providers_racing_over_one_pool_never_double_a_slot(cluster):
 
 
 def test_a_claim_that_came_and_went_unseen_is_forgotten_at_the_next_refresh(cluster):
-    cluster.group(slots=1)
+    cluster.group(slots=2)
     with cluster.provider() as provider:
         provider.increase(1)
         index = provider.server.index
         (claim,) = cluster.claims()
         metadata = ObjectMeta(name="ghost", namespace=cluster.pool, uid="ghost", resource_version="999999")
-        ghost = claim.model_copy(update={"metadata": metadata})
+        (free,) = {"lab-0", "lab-1"} - {claim.slot_name}
+        spec = claim.spec.model_copy(update={"slot_ref": SlotRef(name=free)})
+        ghost = claim.model_copy(update={"metadata": metadata, "spec": spec})
         index.put(ghost, confirmed=False)
         assert provider.target() == 2
         provider.stub.Refresh(pb.RefreshRequest(), timeout=5)

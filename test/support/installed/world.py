@@ -117,6 +117,7 @@ class InstalledWorld(World):
         if self._inspected:
             self._cluster.call(lambda plane: plane.server.on_decision(self._decided))
         self.apply()
+        self.give_secret(POOLS_NAMESPACE)
         self._pool = Pool(self.kubeconfig, POOLS_NAMESPACE, self.settings)
         pod = {
             "metadata": {"name": MANAGER_POD, "namespace": OWN, "labels": {"app.kubernetes.io/name": MANAGER}},

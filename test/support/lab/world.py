@@ -133,13 +133,17 @@ class World:
         """Tell a story to a manager of its own; see Teller."""
         return telling.tell(self, story, fault, at)
 
+    def give_secret(self, namespace: str) -> None:
+        """The secret that a pool's Jobs mount, and that nobody may repeat."""
+        data = Secret.encode({"password": CANARY.encode()})
+        secret = {"metadata": {"name": "bmc", "namespace": namespace}, "data": data}
+        self.client.create_json(Secret, secret, namespace)
+
     def pool(self, *, settings: Settings | None = None, group: JsonObject | None = None) -> Pool:
         """A namespace with a group."""
         namespace = f"lab-{next(self._numbers)}"
         self.client.create(Namespace.from_json({"metadata": {"name": namespace}}))
-        data = Secret.encode({"password": CANARY.encode()})
-        secret = {"metadata": {"name": "bmc", "namespace": namespace}, "data": data}
-        self.client.create_json(Secret, secret, namespace)
+        self.give_secret(namespace)
         pool = Pool(self.kubeconfig, namespace, settings or self.settings)
         pool.create_group(**(group or {}))
         return pool
