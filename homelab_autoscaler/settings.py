@@ -86,8 +86,6 @@ class Settings(BaseSettings):
     """Longest single pass of a drain in seconds; the rest is taken up by the next one (section 6)."""
     never_used_wait: Seconds = 60.0
     """Seconds before a machine that is on and whose slot was never used is switched off (section 3, row 2)."""
-    return_grace: Seconds = 600.0
-    """Seconds that a machine stays on after its owner gave it back and nobody wants it (section 10)."""
 
     # --- off ----------------------------------------------------------------------------------------------------
     off_settle: Seconds = 120.0
@@ -118,12 +116,6 @@ class Settings(BaseSettings):
     """Seconds that a creator waits for the digest of an ended claim that still has the wanted name (section 9)."""
     creator_stale: Seconds = 10.0
     """Age in seconds past which a creator reads again before it creates (section 9)."""
-
-    # --- Jobs ---------------------------------------------------------------------------------------------------
-    job_ttl: Seconds = 600.0
-    """Seconds that a finished lifecycle Job is kept (section 5)."""
-    job_ttl_min: Seconds = 600.0
-    """Least `ttlSecondsAfterFinished` of a lifecycle pod: a Job must outlive a manager's restart (section 2)."""
 
     # --- pools --------------------------------------------------------------------------------------------------
     idle_resync: Seconds = 300.0

@@ -40,7 +40,8 @@ def play(options: DayOptions, *, keep: bool, data_dir: Path | None) -> None:
     screen = LiveScreen(console, started, title) if console.is_terminal else PlainScreen(console, started)
     if not console.is_terminal:
         console.print(title, highlight=False)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell ignores SIGINT for what it starts in the background
+        signal.signal(number, _interrupt)
     directory = _prepared(data_dir)
     finished = False
     try:

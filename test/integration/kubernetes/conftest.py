@@ -1,62 +1,13 @@
 """What Kubernetes promises: these tests hold on the embedded control plane and on a real kube-apiserver alike."""
 
 import pytest
+from widgets import definition, widget, widgets_definition
 from wire import Wire
 
 from homelab_autoscaler.runtime.testing import eventually
 from homelab_autoscaler.sandbox.status import ApiStatusError
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SIZE = {"type": "integer", "minimum": 0, "maximum": 100, "default": 1}
-PART = {
-    "type": "object",
-    "required": ["name"],
-    "properties": {"name": {"type": "string"}, "value": {"type": "string"}},
-}
-WIDGET_SCHEMA = {
-    "type": "object",
-    "required": ["spec"],
-    "properties": {
-        "spec": {
-            "type": "object",
-            "x-kubernetes-validations": [
-                {"rule": "!has(self.low) || !has(self.high) || self.low <= self.high", "message": "low exceeds high"}
-            ],
-            "properties": {
-                "size": SIZE,
-                "low": {"type": "integer"},
-                "high": {"type": "integer"},
-                "fixed": {
-                    "type": "string",
-                    "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed is immutable"}],
-                },
-                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                "parts": {
-                    "type": "array",
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["name"],
-                    "items": PART,
-                },
-            },
-        },
-        "status": {"type": "object", "properties": {"phase": {"type": "string", "enum": ["Ready", "Failed"]}}},
-    },
-}
-COLUMNS = [
-    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-]
-
-
-def definition(plural, kind, schema, group="test.example.dev", scope="Namespaced", **version):
-    served = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **version}
-    names = {"plural": plural, "kind": kind, "listKind": f"{kind}List", "singular": kind.lower()}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "scope": scope, "names": names, "versions": [served]},
-    }
 
 
 @pytest.fixture(scope="session")
@@ -65,11 +16,11 @@ def api(admin):
 
 
 @pytest.fixture(scope="session")
-def define(api):
+def install(api):
     """Creates a definition and waits until its objects can be asked for."""
 
-    def create(*arguments, **options):
-        made = api.create(CRDS, definition(*arguments, **options))
+    def create(body):
+        made = api.create(CRDS, body)
         spec = made["spec"]
         where = f"/apis/{spec['group']}/v1/{spec['names']['plural']}"
 
@@ -85,8 +36,14 @@ def define(api):
 
 
 @pytest.fixture(scope="session")
-def widgets_defined(define):
-    define("widgets", "Widget", WIDGET_SCHEMA, subresources={"status": {}}, additionalPrinterColumns=COLUMNS)
+def define(install):
+    """The same, for a kind that is told in a few words: see `widgets.definition`."""
+    return lambda *arguments, **options: install(definition(*arguments, **options))
+
+
+@pytest.fixture(scope="session")
+def widgets_defined(install):
+    install(widgets_definition())
 
 
 @pytest.fixture
@@ -104,17 +61,9 @@ def widgets(namespace, widgets_defined):
     return f"/apis/test.example.dev/v1/namespaces/{namespace}/widgets"
 
 
-@pytest.fixture(scope="session")
-def widget():
-    def make(name="w", spec=None, **metadata):
-        return {
-            "apiVersion": "test.example.dev/v1",
-            "kind": "Widget",
-            "metadata": {"name": name, **metadata},
-            "spec": {"size": 3} if spec is None else spec,
-        }
-
-    return make
+@pytest.fixture(scope="session", name="widget")
+def make_widget():
+    return widget
 
 
 @pytest.fixture(scope="session")

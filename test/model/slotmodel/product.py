@@ -28,7 +28,6 @@ SETTINGS = Settings().model_copy(
         "stuck_floor": 1.0 * TICK,
         "drain_pass": 1.0,
         "never_used_wait": 1.0 * TICK,
-        "return_grace": 2.0 * TICK,
         "job_failure_target_grace": 1.0 * TICK,
         "off_settle": 2.0 * TICK,
         "lease_silence": 1.0 * TICK,

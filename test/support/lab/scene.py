@@ -12,6 +12,7 @@ from homelab_autoscaler.runtime import MergePatch, NotFoundError
 from lab.history import JobHistory
 from lab.process import LabManager
 from lab.proxy import Proxy
+from lab.stories import everything_is_over
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from homelab_api.meta import Condition, JsonObject
     from homelab_api.v2alpha1 import NodeClaim
     from homelab_autoscaler.settings import Settings
-    from lab.pool import Pool
     from lab.world import World
 
 
@@ -153,16 +153,5 @@ class Scene:
 
     def until_at_rest(self) -> None:
         """Wait until the slot is free, nothing runs, nothing is locked, and the machine is off."""
-        settled(self.pool, self.machine)
+        everything_is_over(self.pool, self.machine)
         assert self.world.power(self.machine) == "off"
-
-
-def settled(pool: Pool, machine: str) -> None:
-    """Wait until everything that follows from the story is over: quiescence."""
-    pool.until("no live or committed claim", lambda: not [c for c in pool.claims() if c.live or c.committed])
-    pool.until("no unfinished Job", lambda: all(job.finished for job in pool.jobs()))
-    pool.until("no node object", lambda: pool.node(f"node-{machine}") is None)
-    if pool.slot_or_none(machine) is None:
-        return
-    pool.until("the slot reports off", lambda: pool.slot(machine).status.phase == "off")
-    pool.until("no lock", lambda: not [key for key in pool.slot(machine).metadata.annotations if "/lock" in key])

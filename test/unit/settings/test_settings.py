@@ -1,10 +1,13 @@
 """The numbers of the model: their defaults, how they add up, how they scale, and what a bad one says."""
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+import homelab_autoscaler
 from homelab_autoscaler.settings import Settings
 
 
@@ -120,3 +123,10 @@ def test_a_pool_adds_to_a_boot_only_what_it_allows_beyond_the_budget():
     assert settings.surplus(None) == 0
     assert settings.surplus(timedelta(minutes=12)) == 0
     assert settings.surplus(timedelta(minutes=25)) == 25 * 60 - settings.boot_budget
+
+
+def test_every_setting_is_read_somewhere():
+    """A flag that changes nothing would be a promise that nobody keeps."""
+    texts = [path.read_text() for path in Path(homelab_autoscaler.__file__).parent.rglob("*.py")]
+    read = {name for text in texts for name in re.findall(r"(?<=\.)\w+", text)}
+    assert set(Settings.model_fields) - read == set()
