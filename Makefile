@@ -44,6 +44,11 @@ format: $(STAMP) ## Format and fix what can be fixed
 bench: $(STAMP) ## Measure what the README states
 	@for script in test/bench/*.py; do echo "== $$script"; nice $(BIN)/python $$script || exit 1; done
 
+.PHONY: faults
+faults: $(STAMP) ## Break the manager at every write of every story, in every way (ARGS="--story boot --fault KILL_AFTER")
+	@PYTHONPATH=test/support nice $(BIN)/python -m lab.campaign --virtual $(ARGS)
+	@PYTHONPATH=test/support nice $(BIN)/python -m lab.campaign $(ARGS)
+
 .PHONY: conformance
 conformance: $(STAMP) ## Run a black-box battery for API servers against the control plane (CONFORMANCE=its directory)
 	@$(BIN)/python hack/run_conformance.py $(CONFORMANCE)

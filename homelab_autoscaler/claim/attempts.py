@@ -22,7 +22,10 @@ def exhausted(last: LastClaim | None, now: datetime, settings: Settings) -> bool
     if last is None or last.streak_at is None or last.attempt < settings.max_attempts:
         return False
     rest = settings.exhausted_after
-    return rest <= 0 or now < last.streak_at + timedelta(seconds=rest)
+    if rest <= 0:
+        return True
+    # An end that lies ahead was stamped by a clock that was wrong: a rest counted from it could last for years.
+    return last.streak_at <= now < last.streak_at + timedelta(seconds=rest)
 
 
 def exhausted_until(last: LastClaim | None, settings: Settings) -> datetime | None:

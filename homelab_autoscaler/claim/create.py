@@ -21,6 +21,7 @@ from homelab_api import names
 from homelab_api.meta import KubeObject, ObjectMeta
 from homelab_api.v2alpha1 import Call, ClaimPhase, Node, NodeClaim, NodeClaimSpec, Reason, SlotRef
 from homelab_autoscaler.claim.names import claim_name_of, slot_labels
+from homelab_autoscaler.claim.of_slot import ClaimReader, claims_of_slots
 from homelab_autoscaler.runtime.errors import (
     AlreadyExistsError,
     ApiError,
@@ -47,19 +48,10 @@ _TRIES: Final = 3
 """Rounds of a conditional delete against an object that keeps changing, and of a create whose reply got lost."""
 
 
-class _Items(Protocol[T]):
-    @property
-    def items(self) -> list[T]: ...
-
-
-class ClaimStore(Protocol):
+class ClaimStore(ClaimReader, Protocol):
     """The part of `runtime.Client` that creating and withdrawing claims needs: uncached reads and writes."""
 
     def get(self, kind: type[T], name: str, namespace: str | None = None) -> T:
-        """See runtime.Client."""
-        ...
-
-    def list(self, kind: type[T], namespace: str | None = None) -> _Items[T]:
         """See runtime.Client."""
         ...
 
@@ -228,7 +220,7 @@ class ClaimFactory:
 
     def _refusals(self, placed: Sequence[NodeClaim]) -> dict[str, SlotTakenError]:
         live: dict[str, list[NodeClaim]] = {}
-        for claim in self._store.list(NodeClaim, placed[0].namespace).items:
+        for claim in claims_of_slots(self._store, placed[0].namespace, {ours.slot_name for ours in placed}):
             if claim.live:
                 live.setdefault(claim.slot_name, []).append(claim)
         refusals: dict[str, SlotTakenError] = {}

@@ -55,8 +55,8 @@ def in_debt(claim: NodeClaim, jobs: Iterable[Job], *, gone_silent: bool) -> bool
         gone_silent: its node object is there, not Ready, and its kubelet is silent: for a machine that was ready,
             that is a machine seen going off.
     """
-    if not (claim.committed or claim.status.inherited_debt):
-        return False
+    if claim.phase is ClaimPhase.COMPLETED or not (claim.committed or claim.status.inherited_debt):
+        return False  # A completed claim was confirmed off or given up, in the moment before its finalizer goes too.
     if any(settles(job, claim) for job in jobs):
         return False
     was_ready = claim.phase is ClaimPhase.READY or claim.status.reason is Reason.MACHINE_GONE

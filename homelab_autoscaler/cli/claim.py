@@ -12,7 +12,7 @@ from homelab_autoscaler.cli.app import single
 from homelab_autoscaler.cli.connection import Context, Kubeconfig, Namespace, connected, find_slot
 from homelab_autoscaler.cli.failure import CommandError
 from homelab_autoscaler.cli.settings_flags import read_settings
-from homelab_autoscaler.runtime import NotFoundError, SystemClock
+from homelab_autoscaler.runtime import NotFoundError
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -31,8 +31,7 @@ def claim(
 
     The claim carries the deadline that the model computes, so that a boot which never happens does not hold the slot.
     """
-    clock = SystemClock()
-    with connected(kubeconfig, context, namespace) as (client, where):
+    with connected(kubeconfig, context, namespace) as (client, where, clock):
         read_at = clock.monotonic()
         found = find_slot(client, slot, where)
         request = Request(Call.MANUAL, max_node_provision_time=_provision_time(client, found.group, where))

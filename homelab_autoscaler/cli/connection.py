@@ -10,7 +10,8 @@ import typer
 from homelab_api.v2alpha1 import Node
 from homelab_autoscaler.cli.cluster import cluster_config, told
 from homelab_autoscaler.cli.failure import CommandError
-from homelab_autoscaler.runtime import ApiError, Client, NotFoundError, SystemClock
+from homelab_autoscaler.runtime import ApiError, Client, NotFoundError, ServerClock
+from homelab_autoscaler.runtime.client import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,17 +28,22 @@ Namespace = Annotated[
 @contextmanager
 def connected(
     kubeconfig: str | None, context: str | None = None, namespace: str | None = None
-) -> Iterator[tuple[Client, str]]:
-    """A client for one command, and the namespace that is meant.
+) -> Iterator[tuple[Client, str, ServerClock]]:
+    """A client for one command, the namespace that is meant, and the server's time.
+
+    A person's computer may be hours off; what a command writes is compared with the server's instants. The time is
+    right after the first request.
 
     Raises:
         CommandError: the server refused or did not answer something that was asked inside; or UsageError, when there
             is no usable configuration.
     """
     config = cluster_config(kubeconfig, context)
-    client = Client(config, SystemClock(), field_manager="homelab-autoscaler-cli")
+    clock = ServerClock()
+    transport = Transport(config, clock, on_date=clock.heard)
+    client = Client(config, clock, transport=transport, field_manager="homelab-autoscaler-cli")
     try:
-        yield client, namespace or config.namespace or "default"
+        yield client, namespace or config.namespace or "default", clock
     except ApiError as error:
         raise CommandError(told(config, error)) from error
     finally:

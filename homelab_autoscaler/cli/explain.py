@@ -21,7 +21,6 @@ from homelab_autoscaler.lifecycle.lock import read_lock
 from homelab_autoscaler.lifecycle.pulse import KubeletPulse
 from homelab_autoscaler.lifecycle.scope import LiveScopes
 from homelab_autoscaler.phase import fires, row
-from homelab_autoscaler.runtime import SystemClock
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,8 +60,7 @@ def explain(
     It reads the API server itself, as the operator does before each power command. It changes nothing.
     """
     settings = read_settings({})
-    clock = SystemClock()
-    with connected(kubeconfig, context, namespace) as (client, where):
+    with connected(kubeconfig, context, namespace) as (client, where, clock):
         find_slot(client, slot, where)
         pulse = KubeletPulse(client, clock, settings.lease_silence)
         scope = LiveScopes(client, pulse, clock, settings.off_settle).read(where, slot)

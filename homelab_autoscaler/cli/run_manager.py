@@ -17,7 +17,7 @@ from homelab_autoscaler.cli.version import package_version
 from homelab_autoscaler.controllers.assemble import AssemblyOptions, assemble
 from homelab_autoscaler.lifecycle.job_spec import JobOptions
 from homelab_autoscaler.provider.server import ProviderError, ProviderOptions, ProviderServer
-from homelab_autoscaler.runtime import LeaderElectionOptions, Manager, ManagerOptions, run_process
+from homelab_autoscaler.runtime import LeaderElectionOptions, Manager, ManagerOptions, ServerClock, run_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,6 +153,7 @@ def _provider(ports: PortFlags, manager: Manager, settings: Settings, pools: str
 def _manager_options(flags: ManagerFlags, config: ClientConfig, own: str) -> ManagerOptions:
     return ManagerOptions(
         config=config,
+        clock=ServerClock(),
         leader_election=_election(flags.election, own) if flags.election else None,
         health_address=flags.ports.health or None,
         metrics_address=flags.ports.metrics or None,

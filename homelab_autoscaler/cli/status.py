@@ -30,7 +30,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep looking until Ctrl-C.")] = False,
 ) -> None:
     """Show every machine: what it does, for whom, since when, and why."""
-    with connected(kubeconfig, context, namespace) as (client, where):
+    with connected(kubeconfig, context, namespace) as (client, where, _):
         console = Console()
         if not watch:
             console.print(overview(take(client, where), where))

@@ -12,7 +12,6 @@ from homelab_autoscaler.cli.app import single
 from homelab_autoscaler.cli.connection import Context, Kubeconfig, Namespace, connected
 from homelab_autoscaler.cli.failure import CommandError
 from homelab_autoscaler.cli.settings_flags import read_settings
-from homelab_autoscaler.runtime import SystemClock
 
 if TYPE_CHECKING:
     from homelab_autoscaler.runtime import Client
@@ -26,12 +25,12 @@ def unclaim(
     namespace: Namespace = None,
 ) -> None:
     """Withdraw the live claim of a slot: its pods leave, its machine goes off, the claim ends `completed`."""
-    with connected(kubeconfig, context, namespace) as (client, where):
+    with connected(kubeconfig, context, namespace) as (client, where, clock):
         found = _live_claim(client, name, where)
         if found.marked:
             typer.echo(f'nodeclaim "{found.name}" was withdrawn already; its machine is on the way off')
             return
-        ClaimFactory(client, SystemClock(), read_settings({})).withdraw(found, Reason.DELETED_BY_HAND)
+        ClaimFactory(client, clock, read_settings({})).withdraw(found, Reason.DELETED_BY_HAND)
     typer.echo(f'nodeclaim "{found.name}" withdrawn')
 
 

@@ -1,4 +1,4 @@
-"""Everything that runs in a manager, in one list: caches with their indexes, collaborators, controllers, monitors."""
+"""Everything that runs in a manager, in one list: caches with their indexes, collaborators, controllers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from homelab_autoscaler.controllers.claim import ClaimReconciler
 from homelab_autoscaler.controllers.group import GroupReconciler
 from homelab_autoscaler.controllers.mappers import Mappers
 from homelab_autoscaler.controllers.observation import ObservationReconciler
+from homelab_autoscaler.controllers.operation import RETRY_FIRST, RETRY_LAST, OperationReconciler
 from homelab_autoscaler.controllers.slot import SlotReconciler
 from homelab_autoscaler.controllers.slot_conditions import SlotConditions
 from homelab_autoscaler.lifecycle.boot import Boot
@@ -21,7 +22,7 @@ from homelab_autoscaler.lifecycle.gate import ReadinessGate
 from homelab_autoscaler.lifecycle.job_spec import JobOptions
 from homelab_autoscaler.lifecycle.jobs import Jobs
 from homelab_autoscaler.lifecycle.lock import Locks
-from homelab_autoscaler.lifecycle.monitor import Monitors, OperationMonitor
+from homelab_autoscaler.lifecycle.monitor import OperationMonitor
 from homelab_autoscaler.lifecycle.node_marks import NodeMarks
 from homelab_autoscaler.lifecycle.pulse import KubeletPulse
 from homelab_autoscaler.lifecycle.release import Releaser
@@ -40,6 +41,7 @@ from homelab_autoscaler.lifecycle.scope import (
 from homelab_autoscaler.lifecycle.shutdown import Shutdown
 from homelab_autoscaler.pod_policy import PodPolicy
 from homelab_autoscaler.runtime import ControllerBuilder
+from homelab_autoscaler.runtime.queue import ExponentialLimiter
 
 if TYPE_CHECKING:
     from homelab_autoscaler.runtime import Manager
@@ -66,13 +68,13 @@ class AssemblyOptions:
 
 
 def assemble(manager: Manager, settings: Settings, options: AssemblyOptions) -> None:
-    """Register caches, controllers and monitors with the manager."""
+    """Register caches and controllers with the manager."""
     _register_caches(manager, options.namespace)
     engine = _Engine(manager, settings, options)
-    manager.add(engine.monitors)
     _build_slot_controller(manager, settings, options, engine)
+    _build_operation_controller(manager, options, engine)
     _build_claim_controller(manager, settings, options, engine)
-    _build_observation_controller(manager, options, engine)
+    _build_observation_controller(manager, settings, options, engine)
     _build_group_controller(manager, settings, options, engine)
 
 
@@ -137,12 +139,13 @@ class _Engine:
             pool_nodes=self._pool_nodes,
             own_node=options.own_node,
         )
-        self.monitors = Monitors(OperationMonitor(self.scopes, self.boot, self.shutdown), clock, settings.monitor_poll)
-        self.mappers = Mappers(self.slots, self.claims, self.monitors)
+        monitor = OperationMonitor(self.scopes, self.boot, self.shutdown)
+        self.operations = OperationReconciler(monitor, clock, settings.monitor_poll)
+        self.mappers = Mappers(self.slots, self.claims)
 
-    def _pool_nodes(self, slot: Node) -> list[str]:
-        """Nodes that the slots of the namespace name."""
-        return [other.spec.kubernetes_node_name for other in self.slots.list(slot.namespace)]
+    def _pool_nodes(self) -> list[str]:
+        """Nodes that slots name."""
+        return self.slots.index_values(INDEX_NODE_NAME)
 
 
 def _build_slot_controller(manager: Manager, settings: Settings, options: AssemblyOptions, engine: _Engine) -> None:
@@ -162,7 +165,7 @@ def _build_slot_controller(manager: Manager, settings: Settings, options: Assemb
         policy=options.policy,
         boot=engine.boot,
         shutdown=engine.shutdown,
-        monitors=engine.monitors,
+        operations=engine.operations,
         reporter=engine.reporter,
     )
     to, namespace = engine.mappers, options.namespace
@@ -177,6 +180,21 @@ def _build_slot_controller(manager: Manager, settings: Settings, options: Assemb
         .with_options(workers=options.workers)
         .complete(reconciler)
     )
+
+
+def _build_operation_controller(manager: Manager, options: AssemblyOptions, engine: _Engine) -> None:
+    to, namespace, followed = engine.mappers, options.namespace, engine.operations.followed
+    controller = (
+        ControllerBuilder(manager, "operation")
+        .watches(Node, followed(to.slot), namespace=namespace)
+        .watches(NodeClaim, followed(to.slot_of_claim), namespace=namespace)
+        .watches(CoreNode, followed(to.slots_of_node))
+        .watches(Job, followed(to.slot_of_job), namespace=namespace)
+        .watches(NodeReclaim, followed(to.slot_of_reclaim), namespace=namespace)
+        .with_options(workers=options.workers, rate_limiter=ExponentialLimiter(RETRY_FIRST, RETRY_LAST))
+        .complete(engine.operations)
+    )
+    engine.operations.attach(controller.enqueue)
 
 
 def _build_claim_controller(manager: Manager, settings: Settings, options: AssemblyOptions, engine: _Engine) -> None:
@@ -205,12 +223,14 @@ def _build_claim_controller(manager: Manager, settings: Settings, options: Assem
     )
 
 
-def _build_observation_controller(manager: Manager, options: AssemblyOptions, engine: _Engine) -> None:
+def _build_observation_controller(
+    manager: Manager, settings: Settings, options: AssemblyOptions, engine: _Engine
+) -> None:
     (
         ControllerBuilder(manager, "observation")
         .for_(Node, namespace=options.namespace)
         .watches(CoreNode, engine.mappers.slots_of_node)
-        .complete(ObservationReconciler(engine.scopes, engine.reporter, engine.pulse))
+        .complete(ObservationReconciler(engine.scopes, engine.reporter, engine.pulse, settings.drain_pass))
     )
 
 

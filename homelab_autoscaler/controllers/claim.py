@@ -8,6 +8,7 @@ whose machine is gone", "Collection"; model sections 4 and 6 (Claim end).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -180,7 +181,12 @@ class ClaimReconciler:
         pool = pool_claims(slots, self._claims)
         waiting = sorted(entry.uid for entry in pool if entry.phase is ClaimPhase.READY and observed_off_since(entry))
         position = waiting.index(claim.uid) if claim.uid in waiting else 0
-        return held_until(suspicion(pool, self._settings), position, scope.now, self._settings)
+        found = suspicion(pool, self._settings)
+        if found is not None:
+            # Its own grace begins when the pool's wait ends: both are one boot window, and side by side they would
+            # hold up nothing but the pace.
+            found = replace(found, until=found.until + boot_window(claim, scope.slot, self._settings))
+        return held_until(found, position, scope.now, self._settings)
 
     # --- marked -------------------------------------------------------------------------------------------------
 
@@ -304,7 +310,7 @@ class ClaimReconciler:
 
     def _release(self, scope: SlotScope, claim: NodeClaim, *, forget_node: bool = True) -> None:
         """Node object first, finalizer last: a crash between leaves a claim that still remembers the machine."""
-        if forget_node and may_release(scope.law_input()):
+        if forget_node and scope.proven_off and may_release(scope.law_input()):
             self._marks.forget(scope.node, scope.group)
         kept = [entry for entry in claim.metadata.finalizers if entry != names.FINALIZER_MACHINE]
         metadata = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version, "finalizers": kept or None}

@@ -64,7 +64,7 @@ class GroupReconciler:
 
     def _record(self, group: Group, slots: Sequence[Node], claims: Sequence[NodeClaim]) -> None:
         on = sum(power(self._nodes.get(slot.spec.kubernetes_node_name)) is PowerState.ON for slot in slots)
-        target = sum(claim.wants_machine for claim in claims)
+        target = len({claim.slot_name for claim in claims if claim.wants_machine})
         status: JsonObject = {
             "slots": len(slots),
             "on": on,

@@ -1,7 +1,4 @@
-"""Which slots, claims and groups an event of another object wakes. Every look-up goes through an index.
-
-Running monitors are woken directly as well: they must not queue behind the passes of other slots.
-"""
+"""Which slots, claims and groups an event of another object wakes. Every look-up goes through an index."""
 
 from __future__ import annotations
 
@@ -13,38 +10,40 @@ from homelab_autoscaler.runtime import Request
 if TYPE_CHECKING:
     from homelab_api.core import CoreNode, Job
     from homelab_api.v2alpha1 import Group, Node, NodeClaim, NodeReclaim
-    from homelab_autoscaler.lifecycle.monitor import Monitors
     from homelab_autoscaler.runtime import Lister
 
 
 class Mappers:
     """Functions from objects to requests, for the builder."""
 
-    def __init__(self, slots: Lister[Node], claims: Lister[NodeClaim], monitors: Monitors) -> None:
+    def __init__(self, slots: Lister[Node], claims: Lister[NodeClaim]) -> None:
         self._slots = slots
         self._claims = claims
-        self._monitors = monitors
 
     # --- to slots -------------------------------------------------------------------------------------------------
 
+    def slot(self, slot: Node) -> list[Request]:
+        """A slot itself."""
+        return [Request(slot.namespace, slot.name)]
+
     def slot_of_claim(self, claim: NodeClaim) -> list[Request]:
         """The slot that a claim names."""
-        return self._woken([Request(claim.namespace, claim.slot_name)])
+        return [Request(claim.namespace, claim.slot_name)]
 
     def slots_of_node(self, node: CoreNode) -> list[Request]:
         """The slots that name a node: one, unless somebody made a mistake."""
         found = self._slots.by_index(INDEX_NODE_NAME, node.name)
-        return self._woken([Request(slot.namespace, slot.name) for slot in found])
+        return [Request(slot.namespace, slot.name) for slot in found]
 
     def slot_of_job(self, job: Job) -> list[Request]:
         """The slot of a lifecycle Job: its owner, since labels may be shortened."""
         keys = list(slot_of_job(job))
         owner = next((ref.name for ref in job.metadata.owner_references if ref.kind == "Node"), "")
-        return self._woken([Request(job.namespace, owner or key.partition("/")[2]) for key in keys])
+        return [Request(job.namespace, owner or key.partition("/")[2]) for key in keys]
 
     def slot_of_reclaim(self, reclaim: NodeReclaim) -> list[Request]:
         """The slot that is held."""
-        return self._woken([Request(reclaim.namespace, reclaim.name)])
+        return [Request(reclaim.namespace, reclaim.name)]
 
     def slots_of_group(self, group: Group) -> list[Request]:
         """The slots of a pool."""
@@ -91,8 +90,3 @@ class Mappers:
             for slot in slots
             for claim in self._claims.by_index(INDEX_SLOT, f"{slot.namespace}/{slot.name}")
         ]
-
-    def _woken(self, slots: list[Request]) -> list[Request]:
-        for slot in slots:
-            self._monitors.wake(slot.namespace, slot.name)
-        return slots

@@ -24,20 +24,23 @@ if TYPE_CHECKING:
 class ObservationReconciler:
     """Reconciles a slot's node into the slot's status."""
 
-    def __init__(self, scopes: CachedScopes, reporter: Reporter, pulse: KubeletPulse) -> None:
+    def __init__(self, scopes: CachedScopes, reporter: Reporter, pulse: KubeletPulse, again: float) -> None:
         self._scopes = scopes
         self._reporter = reporter
         self._pulse = pulse
+        self._again = again
 
     def reconcile(self, request: Request) -> Result:
-        """Record what the node says now."""
+        """Record what the node says now; a report that was refused is made again."""
         scope = self._scopes.read(request.namespace, request.name)
         if scope is None:
             return Result()
         if scope.power is PowerState.ON or scope.node is None:
             self._pulse.forget(scope.node_name)
-        self._reporter.observation(scope, self._conditions(scope))
-        return Result()
+        if self._reporter.observation(scope, self._conditions(scope)):
+            return Result()
+        # Most often an event is on its way that says why. Not to rely on it: no resync would bring this report.
+        return Result(requeue_after=self._again)
 
     def _conditions(self, scope: SlotScope) -> list[Condition]:
         changes = [*slot_checks.observation(scope), slot_checks.autoscaler_marker(scope)]

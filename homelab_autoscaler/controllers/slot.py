@@ -1,8 +1,8 @@
 """The slot controller: asks the law what a slot's machine needs, and starts it.
 
 One pass: read the scope → settle what an earlier process left suspended → ask the law → fire the operation, or make
-sure that a running one has its monitor → record the report. It never waits: whatever takes time is a requeue or a
-monitor. Source: state management, "The node state machine"; model sections 3 and 6.
+sure that a running one is followed → record the report. It never waits: whatever takes time is a requeue, or a step of
+the operation controller. Source: state management, "The node state machine"; model sections 3 and 6.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from homelab_api.meta import Condition
     from homelab_autoscaler.claim.create import ClaimFactory
     from homelab_autoscaler.claim.recorder import ClaimRecorder
+    from homelab_autoscaler.controllers.operation import OperationReconciler
     from homelab_autoscaler.lifecycle.boot import Boot
     from homelab_autoscaler.lifecycle.jobs import Jobs
     from homelab_autoscaler.lifecycle.lock import Locks
-    from homelab_autoscaler.lifecycle.monitor import Monitors
     from homelab_autoscaler.lifecycle.node_marks import NodeMarks
     from homelab_autoscaler.lifecycle.report import Reporter
     from homelab_autoscaler.lifecycle.scope import CachedScopes, SlotScope
@@ -57,6 +57,7 @@ _OWN_CONDITIONS: Final = (
     SlotCondition.NEEDS_HUMAN,
     SlotCondition.PROTECTED,
     SlotCondition.KUBELET_ALIVE,
+    SlotCondition.DRAIN_BLOCKED,
 )
 """Conditions that this controller sets while they hold and drops when they do not."""
 
@@ -101,7 +102,7 @@ class SlotReconciler:
         policy: PodPolicy,
         boot: Boot,
         shutdown: Shutdown,
-        monitors: Monitors,
+        operations: OperationReconciler,
         reporter: Reporter,
     ) -> None:
         self._client = client
@@ -119,7 +120,7 @@ class SlotReconciler:
         self._policy = policy
         self._boot = boot
         self._shutdown = shutdown
-        self._monitors = monitors
+        self._operations = operations
         self._reporter = reporter
         self._started_at = clock.now()
 
@@ -164,7 +165,7 @@ class SlotReconciler:
             self._events.event(scope.slot, "Normal", reason, str(refusal))
             this.again(refusal.until)
             if needed(scope):
-                self._monitors.ensure(*scope.key)
+                self._operations.ensure(*scope.key)
 
     def _settle_suspended(self, scope: SlotScope, this: _Pass) -> bool:
         """Take up the suspended Jobs that an earlier try left: release or delete each after the second read."""
@@ -213,7 +214,7 @@ class SlotReconciler:
             this.again(scope.now + timedelta(seconds=self._settings.drain_pass))
             return
         this.again(self._boot.begin(scope, owner))
-        self._monitors.ensure(*scope.key)
+        self._operations.ensure(*scope.key)
 
     def _stop(self, scope: SlotScope, this: _Pass, read_at: float) -> None:
         if scope.owner is None and self._wait_before_first_stop(scope, this, read_at):
@@ -226,32 +227,45 @@ class SlotReconciler:
         this.again(step.again_at)
         this.conditions.extend(step.conditions)
         if step.again_at is None:
-            self._monitors.ensure(*scope.key)
+            self._operations.ensure(*scope.key)
 
     def _tend(self, scope: SlotScope, this: _Pass) -> None:
-        """Nothing fires: keep running operations company, clean up what ended ones left."""
-        if needed(scope):
-            self._force_cleanup(scope, this)
-            self._monitors.ensure(*scope.key)
-            return
-        this.again(scope.settle_until())
+        """Nothing fires: call off what is not wanted any more, keep running operations company, clean up after them."""
         lock = read_lock(scope.slot)
-        wanted = scope.owner is not None and scope.owner.wants_machine
-        if lock is not None and lock.kind == LockKind.SCALE_DOWN and wanted and self._locks.ours_to_take(lock):
+        ours = lock is not None and self._locks.ours_to_take(lock)
+        if ours and lock is not None and lock.kind == LockKind.SCALE_DOWN and self._drains_in_vain(scope):
             self._shutdown.abort(scope)
             self._locks.clear_stale(scope.slot)
-        elif lock is not None and scope.settle_until() is None and not self._locks.clear_stale(scope.slot):
+            lock = None
+        if needed(scope):
+            self._force_cleanup(scope, this)
+            self._operations.ensure(*scope.key)
+            return
+        this.again(scope.settle_until())
+        if lock is not None and scope.settle_until() is None and not self._locks.clear_stale(scope.slot):
             this.again(lock.expires_at)
         self._rest(scope, this)
 
+    def _drains_in_vain(self, scope: SlotScope) -> bool:
+        """Whether a claim wants the machine that a shutdown without a Job holds cordoned.
+
+        With a Job, or shortly after one, the machine may be going off: then its claim waits for that.
+        """
+        wanted = scope.owner is not None and scope.owner.wants_machine
+        return wanted and scope.settle_until() is None and not scope.unfinished(names.JOB_TYPE_SHUTDOWN)
+
     def _rest(self, scope: SlotScope, this: _Pass) -> None:
-        """A machine that is off and unwanted: its node object goes, and row 2's attempts start anew."""
+        """A machine that is off and unwanted: its node object goes, and row 2's attempts start anew.
+
+        The node object of a machine that merely fell silent stays until its next boot. A kubelet that was cut off, or
+        hung, would not register a second time: its machine would run on, and nobody would ever see it again.
+        """
         value = scope.law_input()
         if scope.power is PowerState.ON or row(value).number not in {1, 12}:
             return
         if scope.pulse in {Pulse.UNKNOWN, Pulse.ALIVE} and scope.node is not None:
             this.again(scope.now + timedelta(seconds=self._settings.lease_silence))
-        if value.off_confirmed and scope.owner is None:
+        if value.off_confirmed and scope.owner is None and scope.proven_off:
             self._marks.forget(scope.node, scope.group)
         ledger = ShutdownLedger.read(scope.slot)
         if ledger.attempts:
@@ -370,8 +384,9 @@ class SlotReconciler:
         if alive is not None:
             changes.append(alive)
         said = {entry.type for entry in changes}
-        self._reporter.pass_over(scope, changes, [kind for kind in _OWN_CONDITIONS if kind not in said])
+        soon = scope.now + timedelta(seconds=self._settings.drain_pass)
+        if not self._reporter.pass_over(scope, changes, [kind for kind in _OWN_CONDITIONS if kind not in said]):
+            this.again(soon)
         expiry = next_expiry(scope.slot.status, self._settings)
         if expiry is not None:
-            # Not sooner than that: a report that was refused above is repeated by the pass that its cause wakes.
-            this.again(max(expiry, scope.now + timedelta(seconds=self._settings.drain_pass)))
+            this.again(max(expiry, soon))

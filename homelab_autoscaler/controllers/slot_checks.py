@@ -96,18 +96,21 @@ def exhaustion(scope: SlotScope, settings: Settings) -> Condition | None:
 
 
 def observation(scope: SlotScope) -> list[Condition]:
-    """What the node says: Observed and Usable."""
-    node = scope.node
-    if node is None:
+    """What the node says: Observed and Usable.
+
+    Neither repeats why a node is not Ready: the node tells that itself, and each change of its mind is a write.
+    """
+    if scope.node is None:
         observed = condition(SlotCondition.OBSERVED, False, "NodeNotFound", f"no node {scope.node_name} is registered")
     else:
-        ready = node.condition("Ready")
-        said = f"Ready={ready.status}" if ready else "no Ready condition"
-        observed = condition(SlotCondition.OBSERVED, True, "NodeFound", f"node {node.name}: {said}")
-    usable = scope.unusable is None
-    off = scope.power is PowerState.OFF
-    reason = "NodeUsable" if usable else ("MachineOff" if off else "NodeUnusable")
-    return [observed, condition(SlotCondition.USABLE, usable, reason, scope.unusable or "")]
+        observed = condition(SlotCondition.OBSERVED, True, "NodeFound", f"node {scope.node_name} is registered")
+    if scope.unusable is None:
+        usable = condition(SlotCondition.USABLE, True, "NodeUsable", "")
+    elif scope.power is PowerState.OFF:
+        usable = condition(SlotCondition.USABLE, False, "MachineOff", f"no node {scope.node_name} that is Ready")
+    else:
+        usable = condition(SlotCondition.USABLE, False, "NodeUnusable", scope.unusable)
+    return [observed, usable]
 
 
 def kubelet_alive(scope: SlotScope) -> Condition | None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from homelab_api.core import Job
-    from homelab_api.v2alpha1 import Node
     from homelab_autoscaler.claim.recorder import ClaimRecorder
     from homelab_autoscaler.lifecycle.gate import ReadinessGate
     from homelab_autoscaler.lifecycle.job_spec import JobOptions
@@ -62,7 +61,7 @@ class Boot:
         recorder: EventRecorder,
         settings: Settings,
         options: JobOptions,
-        pool_nodes: Callable[[Node], Sequence[str]],
+        pool_nodes: Callable[[], Sequence[str]],
     ) -> None:
         self._client = client
         self._claims = claims
@@ -120,7 +119,7 @@ class Boot:
             present,
             scope.slot.spec.startup_pod_spec,
             self._options,
-            self._pool_nodes(scope.slot),
+            self._pool_nodes(),
         )
         try:
             job = self._jobs.ensure(body, claim.uid)

@@ -28,7 +28,8 @@ class DrainProgress:
 
     Attributes:
         done: nothing more is waited for.
-        waiting: `namespace/name: why` of pods that are still there, sorted, for people.
+        waiting: `namespace/name: why` of pods that do not go, sorted, for people. Those that are on their way are not
+            among them, so it stays the same from step to step.
         forced: the limit was passed with pods left.
     """
 
@@ -68,28 +69,28 @@ class Drainer:
         if self._clock.now() >= started_at + limits.timeout:
             return self._give_up(left, force=limits.force)
         until = self._clock.monotonic() + self._pass_limit
-        waiting = []
-        for pod in left:
+        refused = []
+        # Each step begins elsewhere: pods that a budget keeps must not use up every step's time before the others.
+        turn = int((self._clock.now() - started_at).total_seconds() / self._pass_limit) % len(left)
+        for pod in [*left[turn:], *left[:turn]]:
             if self._clock.monotonic() >= until:
-                waiting.append(f"{pod.namespace}/{pod.name}: next pass")
-            else:
-                waiting.append(f"{pod.namespace}/{pod.name}: {self._evict(pod)}")
-        return DrainProgress(done=False, waiting=tuple(waiting))
+                break
+            why = "" if pod.marked else self._evict(pod)
+            if why:
+                refused.append(f"{pod.namespace}/{pod.name}: {why}")
+        return DrainProgress(done=False, waiting=tuple(sorted(refused)))
 
     def _evict(self, pod: Pod) -> str:
-        if pod.marked:
-            return "terminating"
+        """Ask for the eviction; why it was refused, "" if it was not."""
         try:
             self._client.evict(pod)
-        except NotFoundError:
-            return "gone"
-        except ConflictError:
-            return "replaced while being evicted"
+        except (NotFoundError, ConflictError):
+            return ""
         except TooManyRequestsError:
             return "a disruption budget does not allow its eviction yet"
         except ApiError as error:
-            return f"eviction failed: {error.message}"
-        return "evicted"
+            return f"its eviction failed: {error.message}"
+        return ""
 
     def _give_up(self, left: list[Pod], *, force: bool) -> DrainProgress:
         if force:

@@ -65,7 +65,7 @@ class ShutdownLedger:
 
     def opened(self, at: datetime, window: timedelta, job_name: str, asker: str) -> ShutdownLedger:
         """With one more release, of this Job for this asker; releases outside the window are dropped."""
-        recent = (*(old for old in self.releases if old > at - window), at)
+        recent = (*(old for old in self.releases if at - window < old <= at), at)
         return replace(self, releases=recent, job_name=job_name, asker=asker)
 
     def attempted(self, at: datetime, attempts: int) -> ShutdownLedger:
@@ -77,12 +77,19 @@ class ShutdownLedger:
         return replace(self, attempts=0, last_attempt_at=None)
 
     def flapping_until(self, now: datetime, settings: Settings) -> datetime | None:
-        """Until when no shutdown may be released because too many were; None if one may."""
-        since = now - timedelta(seconds=settings.flapping_window)
-        recent = [at for at in self.releases if at > since]
-        if len(recent) < settings.flapping_limit:
+        """Until when no shutdown may be released because too many were; None if one may.
+
+        The window is that of the last release: a pause that was announced is not cut short by an earlier release's
+        leaving the present one. Instants ahead of now were stamped by a clock that was wrong, and do not count: a pause
+        from them could last for years.
+        """
+        past = [at for at in self.releases if at <= now]
+        if not past:
             return None
-        until = recent[-1] + timedelta(seconds=settings.flapping_pause)
+        since = past[-1] - timedelta(seconds=settings.flapping_window)
+        if sum(at > since for at in past) < settings.flapping_limit:
+            return None
+        until = past[-1] + timedelta(seconds=settings.flapping_pause)
         return until if now < until else None
 
 
@@ -90,5 +97,5 @@ def next_attempt(attempts: int, last_at: datetime | None, now: datetime, setting
     """The number of the next shutdown attempt, or until when the pause after a spent streak lasts."""
     if attempts < settings.max_attempts:
         return attempts + 1
-    until = last_at + timedelta(seconds=settings.shutdown_pause) if last_at else now
+    until = last_at + timedelta(seconds=settings.shutdown_pause) if last_at and last_at <= now else now
     return until if now < until else 1

@@ -103,9 +103,11 @@ class Locks:
     def ours_to_take(self, lock: Lock) -> bool:
         """Whether we may take over: it is ours, it expired, or a leader before us left it.
 
-        An equal or foreign lease generation is waited out: it may be a second manager that runs by mistake.
+        An equal or foreign lease generation is waited out: it may be a second manager that runs by mistake. Not for
+        longer than a lock can last, though: one that was taken further ahead of now bears the time of a wrong clock.
         """
-        if lock.owner == self.owner or self._clock.now() >= lock.expires_at:
+        now = self._clock.now()
+        if lock.owner == self.owner or now >= lock.expires_at or lock.taken_at > now + timedelta(seconds=lock.timeout):
             return True
         _, transitions = lock.generation
         return 0 <= transitions < self._leadership.transitions

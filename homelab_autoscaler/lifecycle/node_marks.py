@@ -9,7 +9,7 @@ from homelab_api.core import CoreNode, Taint
 from homelab_api.meta import format_time
 from homelab_api.v2alpha1 import Call
 from homelab_autoscaler.phase import cordon_is_ours
-from homelab_autoscaler.runtime import ConflictError, MergePatch, NotFoundError
+from homelab_autoscaler.runtime import MergePatch, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,13 +72,17 @@ def ready_patch(node: CoreNode, slot: Node, group: Group, claim: NodeClaim) -> J
 
 
 def drain_patch(node: CoreNode, now: datetime) -> JsonObject:
-    """Cordon (ours only if the node was schedulable) and our draining taint; {} if both are there."""
+    """Cordon (ours only if the node was schedulable) and our draining taint; {} if both are there.
+
+    A taint with a time ahead of now is written anew: the drain's limit counts from it, and would never come.
+    """
     spec: JsonObject = {}
     patch: JsonObject = {}
     if not node.spec.unschedulable:
         spec["unschedulable"] = True
         patch["metadata"] = {"annotations": {names.ANNOTATION_CORDONED_BY: "drain"}}
-    if drain_started_at(node) is None:
+    started = drain_started_at(node)
+    if started is None or started > now:
         others = [taint for taint in node.spec.taints if taint.key != names.TAINT_DRAINING]
         ours = {
             "key": names.TAINT_DRAINING,
@@ -124,15 +128,25 @@ class NodeMarks:
         """Delete the node object of a machine that is confirmed off, if the group wants that and the role allows it.
 
         A node that stays behind counts as unready for the autoscaler, and comes back old, tainted and cordoned.
+
+        Raises:
+            ConflictError: see `delete`.
         """
         if node is not None and group is not None and group.spec.delete_node_objects and not is_control_plane(node):
             self.delete(node)
 
     def delete(self, node: CoreNode) -> None:
-        """Delete the node object of a machine that is off; never another object of the same name."""
+        """Delete the node object of a machine that is off, as it was read and in no other state.
+
+        A kubelet takes the old object over when its machine comes back, and does not make it again when it is
+        deleted: the machine would stay on, and nothing would show it.
+
+        Raises:
+            ConflictError: the node changed since it was read, or another one has its name: its machine may be back.
+        """
         try:
-            self._client.delete(CoreNode, node.name, uid=node.uid)
-        except (NotFoundError, ConflictError):
+            self._client.delete(CoreNode, node.name, uid=node.uid, resource_version=node.metadata.resource_version)
+        except NotFoundError:
             return
 
 

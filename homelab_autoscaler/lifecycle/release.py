@@ -70,18 +70,26 @@ class Releaser:
         self._jobs = jobs
         self._locks = locks
 
+    def objection(self, scope: SlotScope, operation: Operation, claim_uid: str) -> str:
+        """Why the operation must not begin, asked of the API server; "" if it may.
+
+        For what is done to a machine before its Job exists: a drain that an old view asks for would take the pods of
+        a machine that somebody wants by now.
+        """
+        return still_asked(self._live.read(*scope.key), operation, claim_uid, "")
+
     def release(self, scope: SlotScope, job: Job, operation: Operation, claim_uid: str) -> Verdict:
         """Ask again, release, and look once more. A Job whose reason is gone is deleted."""
         namespace, name = scope.key
         before = self._live.read(namespace, name)
+        present = next((entry for entry in before.jobs if entry.uid == job.uid), None) if before else None
+        if before is not None and present is not None and not present.suspended:
+            return self._released_before(before, present, operation, claim_uid)
         because = still_asked(before, operation, claim_uid, job.uid)
         if because:
             self._jobs.delete(job)
             log.info("operation withdrawn", slot=name, job=job.name, operation=operation, because=because)
             return Verdict(released=False, withdrawn=True, because=because)
-        present = next((entry for entry in before.jobs if entry.uid == job.uid), None) if before else None
-        if present is not None and not present.suspended:
-            return Verdict(released=True)
         if before is not None and not self._locks.holds(before.slot, _LOCKS[operation]):
             # A leader that was paused since it took the lock: whoever has it now finds the Job and decides.
             return Verdict(released=False, because="another manager has taken the slot's lock over")
@@ -95,6 +103,19 @@ class Releaser:
             return Verdict(released=False, withdrawn=True, because=because)
         log.info("power command released", slot=name, job=job.name, operation=operation, claim=claim_uid)
         return Verdict(released=True)
+
+    def _released_before(self, scope: SlotScope, job: Job, operation: Operation, claim_uid: str) -> Verdict:
+        """The Job was released by whoever leads by now, or by a try whose reply was lost.
+
+        It is called back if its reason is gone while it runs. One that has ended stays: it is the evidence of what
+        the machine was told, and without it the command would be sent again.
+        """
+        because = "" if job.finished else _gone_since(scope, operation, claim_uid)
+        if not because:
+            return Verdict(released=True)
+        self._jobs.delete(job)
+        log.warning("operation called back", slot=scope.slot.name, job=job.name, operation=operation, because=because)
+        return Verdict(released=False, withdrawn=True, because=because)
 
 
 def _gone_since(scope: SlotScope | None, operation: Operation, claim_uid: str) -> str:

@@ -39,14 +39,14 @@ class Reporter:
             drop: types of conditions that do not apply any more.
 
         Returns:
-            False when the slot had moved on: the write was refused and another pass is on its way.
+            False when the write was refused, most often because the slot had moved on: the caller reports again.
         """
         recorded = scope.slot.status.power_state
         fields = self._phase(scope) if recorded in (None, scope.power) else {}
         return self._write(scope, fields, changes, drop)
 
     def observation(self, scope: SlotScope, changes: Iterable[Condition]) -> bool:
-        """Record the observed power and the report that follows from it, in one write."""
+        """Record the observed power and the report that follows from it, in one write. Returns as `pass_over` does."""
         fields = self._phase(scope)
         if scope.slot.status.power_state is not scope.power:
             fields["powerState"] = scope.power.value

@@ -17,6 +17,7 @@ from homelab_api.meta import KubeObject
 from homelab_api.v2alpha1 import ClaimPhase, Group, Node, NodeClaim, NodeReclaim, PowerState
 from homelab_autoscaler.claim.debt import in_debt, job_type
 from homelab_autoscaler.claim.names import label_value
+from homelab_autoscaler.claim.of_slot import claims_of_slots
 from homelab_autoscaler.lifecycle.pulse import KubeletPulse, Pulse
 from homelab_autoscaler.phase import ClaimFact, Input, contested, extra_claims, owning_claim, power, unusable
 from homelab_autoscaler.runtime import NotFoundError
@@ -139,6 +140,17 @@ class SlotScope:
         """When the slot's latest shutdown Job ended, None if none did."""
         ends = [ended_at(job) for job in self.jobs if job.finished and job_type(job) == names.JOB_TYPE_SHUTDOWN]
         return max((end for end in ends if end), default=None)
+
+    @property
+    def proven_off(self) -> bool:
+        """Whether a shutdown Job of ours put this very node's machine to rest; silence alone proves nothing."""
+        ended = [
+            end
+            for job in self.jobs
+            if job_type(job) == names.JOB_TYPE_SHUTDOWN and job.succeeded and (end := ended_at(job)) is not None
+        ]
+        born = self.node.metadata.creation_timestamp if self.node else None
+        return bool(ended) and (born is None or max(ended) >= born)
 
     def settle_until(self) -> datetime | None:
         """Until when a machine that still counts as on is given time to go off; None when no shutdown ended lately.
@@ -266,7 +278,7 @@ class LiveScopes:
         slot = self._optional(Node, name, namespace)
         if slot is None:
             return None
-        claims = tuple(claim for claim in self._client.list(NodeClaim, namespace).items if claim.slot_name == name)
+        claims = tuple(claims_of_slots(self._client, namespace, {name}))
         owner = accountable(owning_claim(claims))
         node = self._optional(CoreNode, recorded_node_name(owner, slot), None)
         jobs = self._client.list(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from homelab_api import names
 from homelab_api.conditions import condition
@@ -25,15 +25,16 @@ from homelab_autoscaler.lifecycle.lock import LockKind, read_lock
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
 from homelab_autoscaler.lifecycle.node_marks import drain_patch, drain_started_at, is_control_plane, undrain_patch
 from homelab_autoscaler.phase import MachineState, Operation, state
+from homelab_autoscaler.runtime import ForbiddenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from homelab_api.core import Job
     from homelab_api.meta import Condition
-    from homelab_api.v2alpha1 import Node
+    from homelab_api.v2alpha1 import Drain, Node, NodeClaim
     from homelab_autoscaler.claim.recorder import ClaimRecorder
-    from homelab_autoscaler.lifecycle.drain import Drainer
+    from homelab_autoscaler.lifecycle.drain import Drainer, DrainProgress
     from homelab_autoscaler.lifecycle.job_spec import JobOptions
     from homelab_autoscaler.lifecycle.jobs import Jobs
     from homelab_autoscaler.lifecycle.lock import Locks
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
     from homelab_autoscaler.lifecycle.scope import SlotScope
     from homelab_autoscaler.runtime import EventRecorder
     from homelab_autoscaler.settings import Settings
+
+_NAMED_PODS: Final = 3
+"""How many pods a message names."""
+_TERMINATING: Final = "NamespaceTerminating"
+"""Kubernetes' word for why nothing can be created, and ours for why a delete is parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Shutdown:
         recorder: EventRecorder,
         settings: Settings,
         options: JobOptions,
-        pool_nodes: Callable[[Node], Sequence[str]],
+        pool_nodes: Callable[[], Sequence[str]],
         own_node: str = "",
     ) -> None:
         self._claims = claims
@@ -98,6 +104,8 @@ class Shutdown:
         if refused is not None:
             return refused
         if self._jobs.stop_strays(scope.slot):
+            return ShutdownStep(self._soon(scope))
+        if self._begins_in_vain(scope):
             return ShutdownStep(self._soon(scope))
         sequence, attempt = self._take_lock(scope)
         waiting = self._drain(scope)
@@ -185,6 +193,18 @@ class Shutdown:
         human = condition(SlotCondition.NEEDS_HUMAN, True, events.SHUTDOWN_ATTEMPT_LIMIT_REACHED, text)
         return ShutdownStep(until, (human,))
 
+    def _stranded(self, scope: SlotScope, owner: NodeClaim | None) -> ShutdownStep:
+        """No Job can be created any more, so nobody but a person can switch the machine off, or give it up."""
+        text = (
+            f"namespace {scope.slot.namespace} is being deleted, so no Job can switch machine {scope.slot.name} off: "
+            f"do it by hand, or annotate slot and claim with {names.ANNOTATION_ABANDON} and their uid"
+        )
+        human = ClaimCondition.NEEDS_HUMAN
+        if owner is not None:
+            self._claims.conditions(owner, condition(human, True, _TERMINATING, text))
+        again = scope.now + timedelta(seconds=self._settings.finalizer_poll)
+        return ShutdownStep(again, (condition(SlotCondition.NEEDS_HUMAN, True, _TERMINATING, text),))
+
     def _next_attempt(self, scope: SlotScope, ledger: ShutdownLedger) -> int | datetime:
         owner = scope.owner
         attempts = owner.status.shutdown_attempts if owner else ledger.attempts
@@ -240,6 +260,17 @@ class Shutdown:
         last = owner.status.last_shutdown_attempt_at if owner else ledger.last_attempt_at
         return last is not None and scope.now < last + timedelta(seconds=self._settings.lock_timeout)
 
+    def _begins_in_vain(self, scope: SlotScope) -> bool:
+        """Whether a drain that is about to begin is asked for by an old view only; then nothing is written."""
+        node, owner = scope.node, scope.owner
+        if node is None or scope.power is PowerState.OFF or drain_started_at(node) is not None:
+            return False
+        because = self._releaser.objection(scope, Operation.SHUTDOWN_NODE, owner.uid if owner else "")
+        if because:
+            text = f"the drain of node {node.name} did not begin: {because}"
+            self._events.event(scope.slot, "Normal", events.SCALE_DOWN_DEFERRED, text)
+        return bool(because)
+
     def _drain(self, scope: SlotScope) -> ShutdownStep | None:
         """Cordon, taint and drain a machine that is on; None when it may be switched off."""
         node, group = scope.node, scope.group
@@ -248,10 +279,11 @@ class Shutdown:
         node = self._marks.apply(node, drain_patch(node, scope.now))
         progress = self._drainer.step(node, drain_started_at(node) or scope.now, group.spec.drain)
         if progress.forced:
-            self._events.event(
-                scope.slot, "Warning", events.DRAIN_FORCED, f"node {node.name}: {'; '.join(progress.waiting[:3])}"
-            )
-        return None if progress.done else ShutdownStep(self._soon(scope))
+            named = "; ".join(progress.waiting[:_NAMED_PODS])
+            self._events.event(scope.slot, "Warning", events.DRAIN_FORCED, f"node {node.name}: {named}")
+        if progress.done:
+            return None
+        return ShutdownStep(self._soon(scope), _blocked(progress, drain_started_at(node), group.spec.drain))
 
     def _command(self, scope: SlotScope, sequence: int, attempt: int | None) -> ShutdownStep:
         slot, owner = scope.slot, scope.owner
@@ -265,13 +297,17 @@ class Shutdown:
             owner,
             slot.spec.shutdown_pod_spec,
             self._options,
-            self._pool_nodes(slot),
+            self._pool_nodes(),
         )
         try:
             job = self._jobs.ensure(body, (owner or slot).uid)
         except ForeignJobError as error:
             self._events.event(slot, "Warning", events.JOB_NAME_TAKEN, str(error))
             return ShutdownStep(scope.now + timedelta(seconds=self._settings.finalizer_poll))
+        except ForbiddenError as error:
+            if not any(reason == _TERMINATING for reason, _, _ in error.causes()):
+                raise
+            return self._stranded(scope, owner)
         return self._release(scope, job) if job.suspended else ShutdownStep()
 
     def _release(self, scope: SlotScope, job: Job) -> ShutdownStep:
@@ -322,6 +358,18 @@ class Shutdown:
 
     def _soon(self, scope: SlotScope) -> datetime:
         return scope.now + timedelta(seconds=self._settings.drain_pass)
+
+
+def _blocked(progress: DrainProgress, since: datetime | None, limits: Drain) -> tuple[Condition, ...]:
+    """What keeps a drain from ending, and what ends it: nobody should have to guess at a machine that only drains."""
+    if not progress.waiting:
+        return ()
+    named = "; ".join(progress.waiting[:_NAMED_PODS])
+    more = len(progress.waiting) - _NAMED_PODS
+    rest = f" and {more} more" if more > 0 else ""
+    then = "they are deleted" if limits.force else "the machine is switched off with them"
+    end = f"at {format_time(since + limits.timeout)} {then}" if since else "they are waited for"
+    return (condition(SlotCondition.DRAIN_BLOCKED, True, "PodsNotEvicted", f"{named}{rest}: {end}"),)
 
 
 def _sequence(slot: Node) -> int:

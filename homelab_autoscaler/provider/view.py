@@ -68,7 +68,7 @@ class GroupView:
         revision: of the index, for which this holds.
         slots: the group's slots, by name.
         owners: the claim that speaks for a slot, by slot name.
-        target: claims that want a machine.
+        target: machines that claims want; never more than the group has slots (guarantee S8).
         instances: live claims and failed boots that were not acknowledged.
         by_id: the instances by id.
         free: slots that can be claimed now, the preferred one first.
@@ -164,7 +164,8 @@ def build_view(
         revision=index.revision(key_of(group)),
         slots=slots,
         owners=owners,
-        target=sum(claim.wants_machine for _, claim in wanted),
+        # By slot: of two claims that name one machine, one is about to be superseded.
+        target=len({claim.slot_name for _, claim in wanted if claim.wants_machine}),
         instances=list(instances.values()),
         by_id=instances,
         free=sorted(free, key=preference),

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.runtime.patch import ApplyPatch, JsonPatch, MergePatch, Patch, StrategicMergePatch
     from homelab_autoscaler.runtime.reconcile import Reconciler, Request, Result, TerminalError
     from homelab_autoscaler.runtime.recorder import EventRecorder
+    from homelab_autoscaler.runtime.server_clock import ServerClock
     from homelab_autoscaler.runtime.stop import StopSignal
 
 _HOMES = {
@@ -97,6 +98,7 @@ _HOMES = {
     "patch": ("ApplyPatch", "JsonPatch", "MergePatch", "Patch", "StrategicMergePatch"),
     "reconcile": ("Reconciler", "Request", "Result", "TerminalError"),
     "recorder": ("EventRecorder",),
+    "server_clock": ("ServerClock",),
     "stop": ("StopSignal",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -136,6 +138,7 @@ __all__ = [
     "Request",
     "Result",
     "Runnable",
+    "ServerClock",
     "ServerTimeoutError",
     "StopSignal",
     "StrategicMergePatch",

@@ -43,10 +43,13 @@ class Definition:
     model: type[KubeObject]
     short_names: tuple[str, ...]
     columns: tuple[Column, ...]
+    selectable: tuple[str, ...] = ()
+    """JSON paths that a field selector may name (Kubernetes 1.31; older servers leave them out)."""
 
     def to_json(self) -> JsonObject:
         """The CustomResourceDefinition."""
         info = self.model.resource
+        fields = {"selectableFields": [{"jsonPath": path} for path in self.selectable]} if self.selectable else {}
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
@@ -70,6 +73,7 @@ class Definition:
                         "schema": {"openAPIV3Schema": self._schema()},
                         "subresources": {"status": {}},
                         "additionalPrinterColumns": [column.to_json() for column in self.columns],
+                        **fields,
                     }
                 ],
             },
@@ -137,6 +141,7 @@ DEFINITIONS: Final = (
             Column("Job", ".status.jobName", "The startup Job.", priority=1),
             Column("Message", ".status.message", "Why, in words.", priority=1),
         ),
+        selectable=(".spec.slotRef.name",),
     ),
     Definition(
         NodeReclaim,

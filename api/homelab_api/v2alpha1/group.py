@@ -86,7 +86,9 @@ class GroupSpec(KubeModel):
     adopt_running_machines: bool = False
     """Machines that are on when their slot is first seen are kept (an `Adopt` claim) instead of being switched off."""
     delete_node_objects: bool = True
-    """Delete the Node object of a machine that is off. If kept, the autoscaler counts it as an unready node."""
+    """Delete the Node object of a machine that we switched off. If kept, the autoscaler counts it as an unready node.
+    One that merely fell silent keeps its Node object until its next boot: it may be running, cut off from the cluster.
+    """
 
 
 class GroupStatus(KubeModel):

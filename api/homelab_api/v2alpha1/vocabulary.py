@@ -173,6 +173,7 @@ class SlotCondition(StrEnum):
     NEEDS_HUMAN = "NeedsHuman"
     PROTECTED = "Protected"
     KUBELET_ALIVE = "KubeletAlive"
+    DRAIN_BLOCKED = "DrainBlocked"
 
 
 class GroupCondition(StrEnum):

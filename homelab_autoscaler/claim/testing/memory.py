@@ -88,14 +88,14 @@ class MemoryStore:
         label_selector: str | None = None,
         field_selector: str | None = None,
     ) -> Listed[T]:
-        """See runtime.Client; the only selectors are `label=value`."""
-        if field_selector is not None:
-            raise ValueError("this store knows no field selectors")
+        """See runtime.Client; the only selectors are `label=value` and `path.of.a.field=value`."""
         with self._call("list", kind), self._lock:
             found = [
                 kind.from_json(body)
                 for (stored, ns, _), body in sorted(self._objects.items(), key=lambda item: item[0][1:])
-                if stored is kind and namespace in {None, ns}
+                if stored is kind
+                and namespace in {None, ns}
+                and (not field_selector or _selected(body, field_selector))
             ]
             if label_selector:
                 label, _, value = label_selector.partition("=")
@@ -236,3 +236,11 @@ class _Call:
     def __exit__(self, kind: object, _error: object, _trace: object) -> None:
         if kind is None and self._fault is not None and self._fault.error is not None and self._fault.committed:
             raise self._fault.error
+
+
+def _selected(body: JsonObject, selector: str) -> bool:
+    path, _, value = selector.partition("=")
+    found: object = body
+    for key in path.split("."):
+        found = found.get(key, "") if isinstance(found, dict) else ""
+    return found == value

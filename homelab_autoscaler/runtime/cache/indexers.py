@@ -85,10 +85,21 @@ class Indices(Generic[T]):
         Raises:
             KeyError: no index has that name.
         """
+        return list(self._table(name).get(value, ()))
+
+    def values(self, name: str) -> list[str]:
+        """The values that objects have in an index.
+
+        Raises:
+            KeyError: no index has that name.
+        """
+        return list(self._table(name))
+
+    def _table(self, name: str) -> dict[str, dict[str, None]]:
         if name not in self._values:
             known = ", ".join(sorted(self._indexers)) or "none"
             raise KeyError(f'no index is named "{name}"; there is: {known}')
-        return list(self._values[name].get(value, ()))
+        return self._values[name]
 
     def _compute(self, name: str, obj: T) -> tuple[str, ...]:
         try:

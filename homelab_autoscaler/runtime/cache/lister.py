@@ -53,6 +53,14 @@ class Lister(Generic[T]):
         """
         return self._store.by_index(index, value)
 
+    def index_values(self, index: str) -> builtins.list[str]:
+        """The values that objects have in that index; costs no decoding.
+
+        Raises:
+            KeyError: no index has that name.
+        """
+        return self._store.index_values(index)
+
     def by_fields(
         self, fields: Mapping[str, str], namespace: str | None = None, *, limit: int | None = None
     ) -> builtins.list[T]:

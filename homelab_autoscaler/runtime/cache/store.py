@@ -102,6 +102,15 @@ class Store(Generic[T]):
             keys = self._indices.keys(name, value)
             return [self._decode(key, self._entries[key]) for key in keys]
 
+    def index_values(self, name: str) -> builtins.list[str]:
+        """The values that objects have in an index, without decoding an object.
+
+        Raises:
+            KeyError: no index has that name.
+        """
+        with self._lock:
+            return self._indices.values(name)
+
     def keys(self) -> builtins.list[str]:
         """The keys of all objects."""
         with self._lock:

@@ -104,6 +104,7 @@ class Transport:
         limiter: TokenBucket | None = None,
         user_agent: str = "homelab-autoscaler",
         observer: Observer | None = None,
+        on_date: Callable[[str | None, float], None] | None = None,
         lookup_observer: Callable[[float], None] | None = None,
     ) -> None:
         self.host = config.host
@@ -122,6 +123,7 @@ class Transport:
         }
         self._known: _Common | None = None
         self._observer = observer
+        self._on_date = on_date
         self._prefix = (parsed.path or "").rstrip("/")
 
     def request(
@@ -148,6 +150,8 @@ class Transport:
         except TransportError:
             self._tell(method, 0, started, sent, 0, throttled, attempt)
             raise
+        if self._on_date is not None:
+            self._on_date(reply.headers.get("date"), started)
         if reply.status == 401:
             self._known = None
         self._tell(method, reply.status, started, sent, len(reply.body), throttled, attempt)

@@ -70,7 +70,9 @@ class ThreadedServer(HTTPServer):
         waker, wakened = socket.socketpair()
 
         def wake() -> None:
-            waker.send(b"x")
+            # The signal is set before its callbacks run: the loop may have seen it, and closed this, already.
+            with contextlib.suppress(OSError):
+                waker.send(b"x")
 
         remove = stop.on_set(wake)
         try:

@@ -22,6 +22,7 @@ from homelab_autoscaler.runtime.leaderelection import (
 from homelab_autoscaler.runtime.manager.group import RunnableGroup
 from homelab_autoscaler.runtime.metrics import Metrics
 from homelab_autoscaler.runtime.recorder import CoreSink, EventRecorder, SeriesSink
+from homelab_autoscaler.runtime.server_clock import ServerClock
 
 if TYPE_CHECKING:
     from homelab_autoscaler.runtime.clock import Clock
@@ -72,6 +73,7 @@ class Manager:
             limiter=limiter,
             user_agent=agent,
             observer=observer,
+            on_date=self.clock.heard if isinstance(self.clock, ServerClock) else None,
             lookup_observer=lookups,
         )
         self._elector = self._make_elector()
@@ -300,6 +302,8 @@ class Manager:
                 pool_size=1,
                 user_agent=f"{self.options.name}/leader-election",
                 observer=self.metrics.observe_request(self.options.config.host),
+                # Renewals are the steady source of the server's time: an idle manager sends little else.
+                on_date=self.clock.heard if isinstance(self.clock, ServerClock) else None,
             ),
             field_manager=self.options.field_manager or self.options.name,
             retry=NO_RETRY,

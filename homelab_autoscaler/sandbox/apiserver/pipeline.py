@@ -22,7 +22,7 @@ from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics import incoming
 from homelab_autoscaler.sandbox.apiserver.semantics.deleting import Deleter
 from homelab_autoscaler.sandbox.apiserver.semantics.eviction import Evictor
-from homelab_autoscaler.sandbox.apiserver.semantics.options import delete_options, write_options
+from homelab_autoscaler.sandbox.apiserver.semantics.options import delete_options, truth, write_options
 from homelab_autoscaler.sandbox.apiserver.semantics.patching import APPLY, applier, maker, patch_type
 from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
 from homelab_autoscaler.sandbox.apiserver.semantics.rbac import Attributes, Authorizer
@@ -55,7 +55,6 @@ _RBAC = "rbac.authorization.k8s.io"
 # Bounds of what an answer's headers say, so that clients with small header buffers can read it.
 _WARNING_LENGTH = 256
 _WARNINGS = 32
-_TRUE = {"true", "1", "t", "T", "TRUE", "True"}
 
 
 class Pipeline:
@@ -132,7 +131,7 @@ class Pipeline:
     def _verb(self, request: ApiRequest, target: Target) -> str:
         verb = _VERBS[request.method]
         if verb == "get" and not target.name:
-            return "watch" if request.parameter("watch") in _TRUE else "list"
+            return "watch" if truth(request, "watch") else "list"
         if verb == "delete" and not target.name:
             return "deletecollection"
         return verb
@@ -232,6 +231,7 @@ class Pipeline:
         representation = negotiate(call.request.headers.get("accept", ""))
         options = write_options(call.request, "UpdateOptions")
         body = incoming.read_object(call, options.field_validation)
+        incoming.check_name(call, body)
         self._check_rights(call, body)
         used = False
 

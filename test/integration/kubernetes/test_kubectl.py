@@ -96,13 +96,13 @@ def test_imperative_commands_and_node_maintenance(kubectl):
     kubectl("create", "namespace", "made")
     kubectl("create", "configmap", "c", "-n", "made", "--from-literal=a=b")
     assert json.loads(kubectl("get", "configmap", "c", "-n", "made", "-o", "json"))["data"] == {"a": "b"}
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "kubectl-node"}}
     kubectl("create", "-f", "-", stdin=node)
-    assert "cordoned" in kubectl("cordon", "n1")
+    assert "cordoned" in kubectl("cordon", "kubectl-node")
     assert "SchedulingDisabled" in kubectl("get", "nodes")
-    assert "tainted" in kubectl("taint", "node", "n1", "example.dev/a=b:NoSchedule")
-    assert "drained" in kubectl("drain", "n1", "--timeout=20s")
-    assert "example.dev/a=b:NoSchedule" in kubectl("describe", "node", "n1")
+    assert "tainted" in kubectl("taint", "node", "kubectl-node", "example.dev/a=b:NoSchedule")
+    assert "drained" in kubectl("drain", "kubectl-node", "--timeout=20s")
+    assert "example.dev/a=b:NoSchedule" in kubectl("describe", "node", "kubectl-node")
 
 
 def test_who_am_i_and_what_may_i_do(kubectl):

@@ -239,3 +239,64 @@ def test_a_definition_takes_its_objects_with_it_and_waits_for_held_ones(api, def
         return (answer.status, answer.text) == (404, "404 page not found\n")
 
     eventually(unknown, 60, what="its path is unknown")
+
+
+def test_an_empty_body_of_a_deletion_hides_the_dry_run_of_its_query(api, config_maps):
+    api.create(config_maps, {"metadata": {"name": "kept"}})
+    api.request("DELETE", f"{config_maps}/kept?dryRun=All")
+    api.get(f"{config_maps}/kept")
+    api.request("DELETE", f"{config_maps}/kept?dryRun=All", body={})
+    with refused(404, "NotFound"):
+        api.get(f"{config_maps}/kept")
+
+
+def test_quantities_are_stored_in_their_shortest_form(api, namespace):
+    written = {"cpu": "1000m", "memory": "1024Mi", "example.dev/a": "0.5", "example.dev/b": "2147483648"}
+    container = {"name": "c", "image": "i", "resources": {"limits": written}}
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+    limits = {"cpu": "1", "memory": "1Gi"}
+    with refused(422, "Invalid", "must be an integer"):
+        api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    container["resources"]["limits"] = {key: written[key] for key in limits}
+    pod = api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    assert pod["spec"]["containers"][0]["resources"] == {"limits": limits, "requests": limits}
+
+
+def test_a_manifest_can_replace_the_pod_that_it_made(api, namespace):
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    spec = {"containers": [{"name": "c", "image": "one"}]}
+    api.create(pods, {"metadata": {"name": "p"}, "spec": spec})
+    spec["containers"][0]["image"] = "two"
+    replaced = api.update(f"{pods}/p", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+    assert (replaced["spec"]["containers"][0]["image"], replaced["spec"]["priority"]) == ("two", 0)
+    with refused(422, "Invalid", "may not add or remove containers"):
+        more = {"containers": [*spec["containers"], {"name": "d", "image": "i"}]}
+        api.patch(f"{pods}/p", {"spec": more})
+
+
+def test_an_object_without_its_name_is_no_update_of_it(api, config_maps):
+    api.create(config_maps, {"metadata": {"name": "c"}})
+    with refused(400, "BadRequest", "name must be provided"):
+        api.update(f"{config_maps}/c", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "code", "reason"),
+    [
+        ("merge-patch", {"data": {"k": 1}}, 422, "Invalid"),
+        ("merge-patch", {"kind": "Secret"}, 422, "Invalid"),
+        ("strategic-merge-patch", {"data": {"k": 1}}, 422, "Invalid"),
+        ("json-patch", [1], 400, "BadRequest"),
+        ("json-patch", [{"op": "add", "path": "/data", "value": "x"}], 422, "Invalid"),
+    ],
+)
+def test_a_patch_that_makes_no_object_of_the_kind_is_refused(api, config_maps, kind, patch, code, reason):
+    api.create(config_maps, {"metadata": {"name": "c"}})
+    with refused(code, reason):
+        api.patch(f"{config_maps}/c", patch, f"application/{kind}+json")
+
+
+@pytest.mark.parametrize("spec", [{"size": "x"}, {"parts": "x"}, {"free": 1}, {"odd": 1}])
+def test_a_configuration_that_does_not_fit_its_schema_cannot_be_applied(api, widgets, widget, spec):
+    with refused(500, ""):
+        api.patch(f"{widgets}/w", widget(spec=spec), "application/apply-patch+yaml", fieldManager="one", force=True)

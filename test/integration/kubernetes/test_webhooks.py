@@ -121,3 +121,21 @@ def test_match_conditions_choose_what_is_reviewed(api, hook, hooked, widgets, wi
     api.create(widgets, widget("small"))
     api.create(widgets, widget("big", spec={"size": 60}))
     assert [item["name"] for item in hook["seen"]] == ["big"]
+
+
+def test_a_webhook_is_found_by_its_service(api, hook, hooked, namespace, widgets, widget):
+    spec = {"type": "ExternalName", "externalName": "localhost"}
+    api.create(f"/api/v1/namespaces/{namespace}/services", {"metadata": {"name": "front"}, "spec": spec})
+    port = int(hook["url"].rpartition(":")[2])
+    service = {"namespace": namespace, "name": "front", "path": "/check", "port": port}
+    hooked(clientConfig={"service": service, "caBundle": hook["ca"]})
+    # The certificate is for another name than the Service's: the server has come as far as to find that out.
+    with pytest.raises(ApiStatusError, match=f"https://front.{namespace}.svc:{port}/check.*certificate"):
+        api.create(widgets, widget())
+
+
+def test_a_webhook_whose_service_is_missing_cannot_be_called(api, hook, hooked, namespace, widgets, widget):
+    hooked(clientConfig={"service": {"namespace": namespace, "name": "nobody"}, "caBundle": hook["ca"]})
+    with pytest.raises(ApiStatusError, match='service "nobody" not found') as caught:
+        api.create(widgets, widget())
+    assert (caught.value.code, caught.value.reason) == (500, "InternalError")

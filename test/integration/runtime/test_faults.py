@@ -339,3 +339,22 @@ def test_jobs_of_another_namespace_do_not_reach_an_informer_of_one(embedded, cli
         client.create_json(Job, {**body, "apiVersion": "batch/v1", "kind": "Job"}, namespace)
     eventually(lambda: informer.lister.get("j", "default"))
     assert informer.lister.get("j", "kube-system") is None
+
+
+def test_a_lease_is_renewed_beside_a_queue_of_limited_requests(embedded, manager_for, quiet):
+    """Renewals have a client of their own: requests that wait for their turn do not hold them up."""
+    leader = electing(manager_for, embedded, queries_per_second=1.0, burst=1).start()
+    eventually(leader.manager.leadership.is_leader)
+    asking = [threading.Thread(target=leader.manager.client.list, args=(CoreNode,)) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    renewals = len(renewed(embedded))
+    eventually(lambda: len(renewed(embedded)) >= renewals + 10)
+    assert any(thread.is_alive() for thread in asking), "the queue was there all the time"
+    assert leader.manager.leadership.is_leader()
+    for thread in asking:
+        thread.join(20)
+
+
+def renewed(embedded):
+    return [write for write in embedded.writes() if write.resource.endswith("leases")]

@@ -6,7 +6,7 @@ import traceback
 from datetime import timedelta
 
 from homelab_autoscaler.controllers import assemble, claim, slot
-from homelab_autoscaler.lifecycle import gate, monitor, release
+from homelab_autoscaler.lifecycle import gate, release
 from homelab_autoscaler.lifecycle.lock import LockRefusedError
 from homelab_autoscaler.lifecycle.pulse import _Seen
 from homelab_autoscaler.lifecycle.report import Reporter
@@ -70,10 +70,6 @@ class _Manager:
         self.cache = StageCache(stage)
         self.recorder = _Silent()
         self.leadership = StageLeadership(stage)
-        self.monitors = None
-
-    def add(self, runnable, *, needs_leader=True):
-        self.monitors = runnable
 
 
 class _Builder:
@@ -86,6 +82,7 @@ class _Builder:
 
     def complete(self, reconciler):
         self.made[self._name] = reconciler
+        return self
 
     def __getattr__(self, verb):
         return lambda *args, **kwargs: self
@@ -96,7 +93,7 @@ class Product:
 
     def __init__(self, patch):
         """Assemble; `patch` is pytest's monkeypatch or the like."""
-        for module in (claim, slot, gate, monitor, release):
+        for module in (claim, slot, gate, release):
             patch.setattr(module, "log", _Silent())
         # What a slot reports is input to nothing, and the search does not keep it: it need not be computed.
         patch.setattr(Reporter, "_phase", lambda reporter, scope: {})
@@ -108,8 +105,9 @@ class Product:
         self._claim = _Builder.made["claim"]
         self._pulse = self._slot._scopes._pulse
         self._slot._started_at = NOW - timedelta(seconds=TICK * OLDEST)
-        self._monitor = manager.monitors._monitor
-        manager.monitors.ensure = self._ensure_monitor
+        operations = _Builder.made["operation"]
+        self._monitor = operations._monitor
+        operations.ensure = self._ensure_monitor
         self.surprises = {}
 
     def _ensure_monitor(self, namespace, name):

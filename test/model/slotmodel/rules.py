@@ -281,6 +281,8 @@ def _restless(state):
     slot = state.find("Node", SLOT).model
     if names.ANNOTATION_LOCK in slot.metadata.annotations:
         return "the slot stays locked"
-    if state.find("CoreNode", NODE) is not None:
+    # Only a shutdown Job that succeeded proves that a silent machine is off and not cut off. Where something went wrong
+    # that Job may be gone, or may have failed after it had worked: then the node object stays until the next boot.
+    if state.spotless and state.find("CoreNode", NODE) is not None:
         return "the node object of a machine that is off stays"
     return ""

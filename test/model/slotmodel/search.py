@@ -197,7 +197,7 @@ class Search:
         for index, objects, armed in outcome.cuts:
             label = f"{which}: {_story(outcome.calls[:index])} |"
             asked = self._judge(state, outcome, index, label)
-            here = state._replace(objects=objects, asked=asked, faults=state.faults - 1)
+            here = state._replace(objects=objects, asked=asked, faults=state.faults - 1, spotless=False)
             wrote = any(call.effect for call in outcome.calls[:index])
             new_leader = here._replace(generation=state.generation + 1, monitoring=False, memory=())
             if wrote:
@@ -248,7 +248,10 @@ class Search:
             label = f"{stopped.which} (of m{stopped.generation}) goes on: {_story(outcome.calls[first:index])} | pauses"
             asked = self._judge(state, outcome, index, label, armed=stopped.armed, first=first)
             again = self._suspended(state, stopped.which, outcome, index, armed, stopped)
-            yield label, state._replace(objects=objects, suspended=again, asked=asked, faults=state.faults - 1)
+            yield (
+                label,
+                state._replace(objects=objects, suspended=again, asked=asked, faults=state.faults - 1, spotless=False),
+            )
 
     # --- steps --------------------------------------------------------------------------------------------------
 
@@ -285,14 +288,16 @@ class Search:
                 yield label, after._replace(intents=state.intents - 1)
         if state.faults:
             for label, after in world.faults(state):
-                yield label, after._replace(faults=state.faults - 1)
+                yield label, after._replace(faults=state.faults - 1, spotless=False)
             for which in PASSES:
                 if which != "monitor" or state.monitoring:
                     yield from self._crashes(state, which)
                     found = self._whole(state, which)
                     if found is not None:
-                        yield found[0], found[1]._replace(faults=state.faults - 1)
-            lost = state._replace(generation=state.generation + 1, monitoring=False, memory=(), faults=state.faults - 1)
+                        yield found[0], found[1]._replace(faults=state.faults - 1, spotless=False)
+            lost = state._replace(
+                generation=state.generation + 1, monitoring=False, memory=(), faults=state.faults - 1, spotless=False
+            )
             yield "the process dies", lost
             if state.rival is None:
                 yield "another leads, and the process goes on", lost._replace(rival=state.generation, rival_age=0)

@@ -180,6 +180,9 @@ class StageLister:
     def list(self, namespace=None):
         return [entry.model for key, entry in sorted(self._stage.view.items()) if key[0] == self._kind]
 
+    def index_values(self, index):
+        return [slot.spec.kubernetes_node_name for slot in self.list()]
+
     def by_index(self, index, value):
         """There is one slot and one pool, so an index has one value."""
         return self.list()
@@ -233,8 +236,8 @@ class StageClient:
     def list(self, kind, namespace=None, *, label_selector=None, field_selector=None):
         def act():
             found = [entry for key, entry in sorted(self._stage.world.items()) if key[0] == _kind(kind)]
-            if field_selector is not None:
-                found = []  # pods on the machine's own node are not part of the model
+            if field_selector is not None and field_selector.startswith("spec.nodeName="):
+                found = []  # pods on the machine's own node are not part of the model; claims all name the one slot
             if label_selector and "type in" in label_selector:
                 wanted = label_selector.partition("type in (")[2].rstrip(")").split(",")
                 found = [entry for entry in found if entry.body["metadata"]["labels"].get("type") in wanted]

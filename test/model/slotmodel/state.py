@@ -106,6 +106,7 @@ class State(NamedTuple):
         lied: a shutdown script reported success and did nothing.
         intents: how many more times people change their minds.
         faults: how many more things go wrong.
+        spotless: nothing has gone wrong yet.
     """
 
     objects: tuple[Stored, ...]
@@ -124,6 +125,7 @@ class State(NamedTuple):
     lied: bool = False
     intents: int = 0
     faults: int = 0
+    spotless: bool = True
 
     def canonical(self):
         """The state without versions that nobody can compare with."""

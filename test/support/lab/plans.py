@@ -1,143 +1,140 @@
-"""Workloads, the clean run that plans are made from, and the comparison of a faulted run with it."""
+"""Fault plans: made from recorded clean runs, run one by one, compared with the clean run.
+
+A plan is a fault at a place. Places are read off clean runs, so a write that is new in the product has its plans
+without anybody listing it. Method: Sieve (OSDI'22), with the machine's power ledger added to its oracles.
+"""
 
 from __future__ import annotations
 
+import re
+import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lab.process import LEASE, LabManager
+from lab.oracle import Outcome, volatile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from lab.interposer import Fault
-    from lab.pool import Pool
-    from lab.world import World
+    from lab.interposer import Fault, Place
+    from lab.run import Teller
+    from lab.stories import Story
+
+_NUMBERS = re.compile(r"(?<=claim)\d+|(?<=shutdown-)\d+")
 
 
-class Workload(Protocol):
-    """A story that begins with a machine that is off and ends with one."""
+@dataclass(frozen=True)
+class Plan:
+    """One fault at one place of a story."""
 
-    def __call__(self, pool: Pool, machine: str) -> None: ...
+    fault: Fault
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.fault} at {self.place}"
+
+    @property
+    def is_of_report(self) -> bool:
+        """At a write of a mere report (status of slots and groups), from which nothing is decided."""
+        return "/status" in self.place.write and ("nodes/lab" in self.place.write or "groups/" in self.place.write)
+
+    @property
+    def kind(self) -> tuple[Fault, str]:
+        """The same for the same write of another round: the second of three boots, the next shutdown Job."""
+        return self.fault, _NUMBERS.sub("", self.place.write)
+
+    def share(self, seed: str) -> float:
+        """A number in [0, 1) that depends on the plan and the seed alone: whether it belongs to a sample."""
+        return zlib.crc32(f"{seed}|{self}".encode()) / 2**32
 
 
 @dataclass
-class Outcome:
-    """What a run left behind, as far as it must not depend on faults."""
+class Clean:
+    """What the clean runs of a story agree on.
 
-    slot: dict[str, object] | None
-    claims: list[str]
-    unfinished_jobs: list[str]
-    node: bool
-    ledger: list[str]
-    writes: list[str] = field(default_factory=list, compare=False)
+    Attributes:
+        outcome: of the first run.
+        volatile: paths of the end state that differ between clean runs.
+        certain: places that every run has.
+        seen: places that some run has.
+    """
 
-    def summary(self) -> str:
-        """What is compared, for a failing test."""
-        return f"{self.slot} claims={self.claims} jobs={self.unfinished_jobs} node={self.node} ledger={self.ledger}"
-
-
-def run(world: World, workload: Workload, fault: Fault | None = None, at: int = 0) -> Outcome:
-    """Tell the story to a manager that is broken at its write number `at` and, if it died of that, started again."""
-    pool = world.pool()
-    machine = world.machine(pool)
-    manager = LabManager(world.kubeconfig, pool.namespace, pool.settings, fault, at).start()
-    lives = [manager]
-    guard = Reviver(lives, world.kubeconfig, pool)
-    original = pool.until
-
-    def until(what, holds, limit=90):
-        def alive():
-            guard.revive()
-            return holds()
-
-        original(what, alive, limit)
-
-    pool.until = until
-    try:
-        workload(pool, machine)
-        settled(pool, machine)
-    finally:
-        pool.until = original
-        for life in lives:
-            life.close()
-    slot = pool.slot_or_none(machine)
-    node_name = f"node-{machine}"
-    return Outcome(
-        slot=None
-        if slot is None
-        else {
-            "phase": slot.status.phase,
-            "power": slot.status.power_state,
-            "lock": {key for key in slot.metadata.annotations if "lock" in key},
-            "last": (slot.status.last_claim.phase, slot.status.last_claim.reason) if slot.status.last_claim else None,
-        },
-        claims=[claim.name for claim in pool.claims() if claim.live or claim.committed],
-        unfinished_jobs=[job.name for job in pool.jobs() if not job.finished],
-        node=pool.node(node_name) is not None,
-        ledger=world.commands(machine),
-        writes=[str(write).replace(pool.namespace, "lab") for write in lives[0].interposer.writes],
-    )
+    outcome: Outcome
+    volatile: frozenset[str]
+    certain: list[Place]
+    seen: list[Place]
 
 
-def plans(clean: Outcome, faults: Sequence[Fault], *, reports: bool) -> list[tuple[Fault, int]]:
-    """Every fault at every write of a clean run.
+@dataclass
+class Verdict:
+    """What became of a plan."""
+
+    plan: Plan
+    problems: list[str]
+    struck: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.plan}:\n  " + "\n  ".join(self.problems)
+
+
+def recorded(world: Teller, story: Story, times: int = 3) -> Clean:
+    """The clean runs of a story.
+
+    Raises:
+        AssertionError: a clean run did not end, violates a guarantee, or differs in counts or ledger from another.
+    """
+    with ThreadPoolExecutor(times if world.side_by_side else 1) as pool:
+        runs = list(pool.map(lambda _: world.tell(story), range(times)))
+    outcomes = []
+    for entry in runs:
+        assert entry.outcome is not None, f"{story}: {entry.failure}"
+        assert not entry.violations, f"{story}: {entry.violations}"
+        outcomes.append(entry.outcome)
+    different = volatile(outcomes)
+    for other in outcomes[1:]:
+        assert not other.differences(outcomes[0], different), other.differences(outcomes[0], different)
+    every = [set(entry.places) for entry in runs]
+    seen = list(dict.fromkeys(place for entry in runs for place in entry.places))
+    certain = set.intersection(*every)
+    return Clean(outcomes[0], different, [place for place in seen if place in certain], seen)
+
+
+def plans(clean: Clean, faults: Iterable[Fault], *, reports: bool, uncertain: bool = False) -> list[Plan]:
+    """Every fault at every place of the clean runs.
 
     Args:
-        clean: the recorded run.
+        clean: the recorded runs.
         faults: what may happen.
-        reports: also at writes of mere reports (status of slots and groups), from which nothing is decided.
+        reports: also at writes of mere reports.
+        uncertain: also at places that only some of the clean runs have; such a plan may find nothing to strike.
     """
-    numbered = enumerate(clean.writes, start=1)
-    return [
-        (fault, number)
-        for number, write in numbered
-        for fault in faults
-        if reports or not (write.endswith("/status") and ("/nodes/" in write or "/groups/" in write))
-    ]
+    places = clean.seen if uncertain else clean.certain
+    found = [Plan(fault, place) for place in places for fault in faults]
+    return [plan for plan in found if reports or not plan.is_of_report]
 
 
-def perturb(
-    world: World, workload: Workload, clean: Outcome, chosen: Sequence[tuple[Fault, int]], at_once: int
-) -> list[str]:
-    """Run plans, several at once; returns a line for each that did not end like the clean run."""
-
-    def one(plan: tuple[Fault, int]) -> str:
-        fault, number = plan
-        place = f"{fault} at write {number} ({clean.writes[number - 1]})"
-        try:
-            outcome = run(world, workload, fault, number)
-        except AssertionError as error:
-            return f"{place}: {error}"
-        return "" if outcome == clean else f"{place}:\n  clean   {clean.summary()}\n  faulted {outcome.summary()}"
-
-    with ThreadPoolExecutor(at_once) as pool:
-        return [line for line in pool.map(one, chosen) if line]
+def one_of_each_kind(chosen: Iterable[Plan], seed: str) -> list[Plan]:
+    """Of plans at the same write of several rounds one, chosen by the seed."""
+    kinds: dict[object, Plan] = {}
+    for plan in sorted(chosen, key=lambda plan: plan.share(seed)):
+        kinds.setdefault(plan.kind, plan)
+    return list(kinds.values())
 
 
-class Reviver:
-    """Starts a new manager when the present one died, as a Deployment would."""
-
-    def __init__(self, lives: list[LabManager], kubeconfig: str, pool: Pool) -> None:
-        self._lives = lives
-        self._kubeconfig = kubeconfig
-        self._pool = pool
-
-    def revive(self) -> None:
-        if not self._lives[-1].killed:
-            return
-        self._lives[-1].join()
-        self._pool.hand_over_lease(LEASE)
-        self._lives.append(LabManager(self._kubeconfig, self._pool.namespace, self._pool.settings).start())
+def perturb(world: Teller, story: Story, clean: Clean, chosen: Sequence[Plan], at_once: int) -> list[Verdict]:
+    """Run plans, several at once."""
+    with ThreadPoolExecutor(at_once if world.side_by_side else 1) as pool:
+        return list(pool.map(lambda plan: judge(world, story, clean, plan), chosen))
 
 
-def settled(pool: Pool, machine: str) -> None:
-    """Wait until everything that follows from the story is over: quiescence."""
-    pool.until("no live or committed claim", lambda: not [c for c in pool.claims() if c.live or c.committed])
-    pool.until("no unfinished Job", lambda: all(job.finished for job in pool.jobs()))
-    pool.until("no node object", lambda: pool.node(f"node-{machine}") is None)
-    if pool.slot_or_none(machine) is None:
-        return
-    pool.until("the slot reports off", lambda: pool.slot(machine).status.phase == "off")
-    pool.until("no lock", lambda: not [key for key in pool.slot(machine).metadata.annotations if "/lock" in key])
+def judge(world: Teller, story: Story, clean: Clean, plan: Plan) -> Verdict:
+    """Run one plan and say what is wrong with its end; no problems means that it ended like the clean run."""
+    faulted = world.tell(story, plan.fault, plan.place)
+    problems = [f"monitor {violation}" for violation in faulted.violations]
+    if faulted.outcome is None:
+        problems.append(faulted.failure)
+    else:
+        problems.extend(faulted.outcome.differences(clean.outcome, clean.volatile, story.benign))
+    return Verdict(plan, problems, faulted.struck, faulted.seconds)

@@ -12,15 +12,17 @@ from pydantic import Field
 
 from homelab_api import names
 from homelab_api.core import CoreNode, Job, Lease, Pod
-from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
+from homelab_api.meta import JsonObject, KubeObject, ResourceInfo, format_time
 from homelab_api.v2alpha1 import Call, Group, Node, NodeClaim
 from homelab_autoscaler.claim.create import ClaimFactory
 from homelab_autoscaler.claim.create import Request as ClaimRequest
-from homelab_autoscaler.runtime import Client, MergePatch, NotFoundError, SystemClock, load_config
+from homelab_autoscaler.runtime import Client, ConflictError, MergePatch, NotFoundError, SystemClock, load_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
+    from homelab_autoscaler.runtime import Clock
     from homelab_autoscaler.settings import Settings
 
 # What a machine's owner would write: one request to the machine's controller, and its answer is the exit code.
@@ -30,6 +32,9 @@ POWER_SCRIPT = (
     "headers={'Content-Type':'application/json'},"
     "data=json.dumps({'command':sys.argv[1],'sender':os.environ['JOB_NAME']}).encode()),timeout=30)"
 )
+
+# One that fails as badly as a script can: it prints the password while it does.
+FAILS = ["sh", "-c", 'cat "$SANDBOX_ROOT/etc/bmc/password" >&2; exit 1']
 
 
 class RawPod(KubeObject):
@@ -43,9 +48,14 @@ class Pool:
     """Objects of one namespace, with waits that end as soon as they can."""
 
     def __init__(self, kubeconfig: str, namespace: str, settings: Settings) -> None:
-        self.client = Client(load_config(kubeconfig), SystemClock())
+        self.clock: Clock = SystemClock()
+        self.client = Client(load_config(kubeconfig), self.clock)
         self.namespace = namespace
         self.settings = settings
+
+    def close(self) -> None:
+        """Drop idle connections."""
+        self.client.close()
 
     def create_group(self, **spec) -> None:
         body = {"metadata": {"name": "pool", "namespace": self.namespace}, "spec": spec}
@@ -53,24 +63,25 @@ class Pool:
 
     def create_slot(self, machine: str, node: str, *, startup=None, shutdown=None, **spec) -> Node:
         def pod(command):
-            return {"image": "local", "command": [sys.executable, "-SEc", POWER_SCRIPT, command, machine]}
+            script = [sys.executable, "-SEc", POWER_SCRIPT, command, machine]
+            volumes = [{"name": "bmc", "mountPath": "/etc/bmc", "secretName": "bmc"}]
+            return {"image": "local", "command": FAILS if command == "fails" else script, "volumes": volumes}
 
         body = {
             "metadata": {"name": machine, "namespace": self.namespace, "labels": {names.LABEL_GROUP: "pool"}},
             "spec": {
                 "kubernetesNodeName": node,
-                "startupPodSpec": startup or pod("on"),
-                "shutdownPodSpec": shutdown or pod("off"),
+                "startupPodSpec": startup if isinstance(startup, dict) else pod(startup or "on"),
+                "shutdownPodSpec": shutdown if isinstance(shutdown, dict) else pod(shutdown or "off"),
                 **spec,
             },
         }
         return self.client.create_json(Node, body, self.namespace)
 
     def claim(self, slot: str, call: Call = Call.INCREASE_SIZE) -> NodeClaim:
-        factory = ClaimFactory(self.client, SystemClock(), self.settings)
-        return factory.create(
-            self.client.get(Node, slot, self.namespace), ClaimRequest(call=call), read_at=time.monotonic()
-        )
+        factory = ClaimFactory(self.client, self.clock, self.settings)
+        found = self.client.get(Node, slot, self.namespace)
+        return factory.create(found, ClaimRequest(call=call), read_at=self.clock.monotonic())
 
     def claim_by_hand(self, slot: str, name: str, **metadata) -> NodeClaim:
         """A claim as a person writes it: no labels, no owner, a name of their own."""
@@ -91,6 +102,42 @@ class Pool:
             self.client.patch(NodeClaim, claim.name, self.namespace, patch)
             self.client.delete(NodeClaim, claim.name, self.namespace)
 
+    def lock_by_hand(self, slot: str) -> None:
+        """The lock of an operation that is not the manager's."""
+        now = self.clock.now()
+        marks = {
+            names.ANNOTATION_LOCK: "scale-down",
+            names.ANNOTATION_LOCK_OWNER: "somebody-else/7",
+            names.ANNOTATION_LOCK_TIMESTAMP: format_time(now),
+            names.ANNOTATION_LOCK_TIMEOUT: "600",
+        }
+        self.client.patch(Node, slot, self.namespace, MergePatch({"metadata": {"annotations": marks}}))
+
+    def unlock_by_hand(self, slot: str) -> None:
+        """Its owner gives it back."""
+        marks = (
+            names.ANNOTATION_LOCK,
+            names.ANNOTATION_LOCK_OWNER,
+            names.ANNOTATION_LOCK_TIMESTAMP,
+            names.ANNOTATION_LOCK_TIMEOUT,
+        )
+        patch = MergePatch({"metadata": {"annotations": dict.fromkeys(marks)}})
+        self.client.patch(Node, slot, self.namespace, patch)
+
+    def untaint(self, node: str, key: str) -> None:
+        """Take a taint off a node, as the agent that put it there."""
+        while True:
+            present = self.client.get(CoreNode, node)
+            taints = [taint.to_json() for taint in present.spec.taints if taint.key != key]
+            metadata = {"resourceVersion": present.metadata.resource_version}
+            with contextlib.suppress(ConflictError):
+                self.client.patch(CoreNode, node, None, MergePatch({"metadata": metadata, "spec": {"taints": taints}}))
+                return
+
+    def now(self) -> datetime:
+        """The time that everybody here has."""
+        return self.clock.now()
+
     # --- looking ------------------------------------------------------------------------------------------------
 
     def slot(self, name: str) -> Node:
@@ -106,7 +153,7 @@ class Pool:
 
     def is_older_than_a_second(self, claim: NodeClaim) -> bool:
         """Creation times have whole seconds: only then is another claim surely newer."""
-        return SystemClock().now() > claim.metadata.creation_timestamp + timedelta(seconds=1.1)
+        return self.clock.now() > claim.metadata.creation_timestamp + timedelta(seconds=1.1)
 
     def phase(self, claim: NodeClaim) -> str:
         with contextlib.suppress(NotFoundError):
@@ -122,6 +169,15 @@ class Pool:
             return self.client.get(CoreNode, name)
         return None
 
+    def is_node_ready(self, name: str) -> bool:
+        found = self.node(name)
+        return found is not None and any(c.type == "Ready" and c.status == "True" for c in found.status.conditions)
+
+    def last_claim(self, slot: str) -> tuple[str, str] | None:
+        """Uid and reason of the claim that the slot remembers."""
+        last = self.slot(slot).status.last_claim
+        return (last.uid, f"{last.reason}") if last else None
+
     def until(self, what: str, holds: Callable[[], bool], limit: float = 90) -> None:
         """Wait for a state of the world; fail with what it is instead."""
         end = time.monotonic() + limit
@@ -130,6 +186,9 @@ class Pool:
             if time.monotonic() > end:
                 raise AssertionError(f"{self.namespace}: not within {limit:g} s: {what}\n{self.describe()}")
             pause.step()
+
+    def rest(self) -> None:
+        """Wait until the manager has nothing to do; whoever knows the manager fills this in."""
 
     def describe(self) -> str:
         lines = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -23,12 +24,13 @@ from homelab_autoscaler.provider.failure import CallError
 from homelab_autoscaler.provider.index import PoolIndex
 from homelab_autoscaler.provider.pool import Pool
 from homelab_autoscaler.provider.scale import Scaler
-from homelab_autoscaler.runtime import Client, ClientConfig, MergePatch, NotFoundError
+from homelab_autoscaler.runtime import Client, ClientConfig, MergePatch, NotFoundError, ServerClock
 from homelab_autoscaler.runtime.client.transport import Reply
 from homelab_autoscaler.runtime.errors import TransportError
 from homelab_autoscaler.sandbox import resources
 from homelab_autoscaler.sandbox.apiserver import ApiServerOptions
 from homelab_autoscaler.sandbox.apiserver.request import ADMIN, ApiRequest, User
+from homelab_autoscaler.sandbox.apiserver.store.objects import Key
 from homelab_autoscaler.sandbox.clock import ManualSandboxClock
 from homelab_autoscaler.sandbox.controlplane import ControlPlane, ControlPlaneOptions
 from homelab_autoscaler.sandbox.kubelet.kubelet import Kubelet
@@ -55,7 +57,11 @@ def _definitions() -> list[JsonObject]:
 
 
 class VirtualClock:
-    """The sandbox's clock, as the product's code asks for it. Waits inside a pass take no time."""
+    """The sandbox's clock, as the product's code asks for it. Waits inside a pass take no time.
+
+    Attributes:
+        skew: by how much the operator's machine is ahead of everybody else.
+    """
 
     def __init__(self, clock: ManualSandboxClock) -> None:
         self._clock = clock
@@ -84,9 +90,11 @@ class Wire:
         after: the same, when the server has answered and the caller does not know yet.
     """
 
-    def __init__(self, handle: Any, user: User) -> None:
+    def __init__(self, handle: Any, user: User, time: ManualSandboxClock, clock: Any) -> None:
         self._handle = handle
         self._user = user
+        self._time = time
+        self._clock = clock
         self.before: Callable[[str, str, bytes], None] = lambda *_: None
         self.after: Callable[[str, str, bytes], None] = lambda *_: None
         self.writes: list[str] = []
@@ -102,6 +110,8 @@ class Wire:
         if method != "GET" and answer.status < 300:
             self.writes.append(f"{method} {parts.path}")
         self.after(method, target, body or b"")
+        if isinstance(self._clock, ServerClock):
+            self._clock.heard(format_datetime(self._time.now(), usegmt=True), self._clock.monotonic())
         return Reply(answer.status, {key.lower(): value for key, value in answer.headers}, answer.body)
 
     def close(self) -> None:
@@ -140,7 +150,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         self._run(self.plane.start())
-        self.client = self._client(ADMIN)
+        self.client = self._client(ADMIN, self.clock)
         for body in _definitions():
             at_once(self.plane.server.local().create(resources.path(resources.CRDS), body))
         self._admin("create", resources.NAMESPACES, {"metadata": {"name": NAMESPACE}})
@@ -169,18 +179,19 @@ class Cluster:
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
-    def _client(self, user: User) -> Client:
-        wire = Wire(self.plane.server.handle, user)
-        return Client(ClientConfig(host="http://virtual"), self.clock, transport=wire)  # type: ignore[arg-type]
+    def _client(self, user: User, clock: Any) -> Client:
+        wire = Wire(self.plane.server.handle, user, self.time, clock)
+        return Client(ClientConfig(host="http://virtual"), clock, transport=wire)  # type: ignore[arg-type]
 
     def start(self) -> Operator:
         """Begin a life of the operator, with empty caches."""
         assert self.operator is None, "one at a time"
         self._lives += 1
-        client = self._client(_OPERATOR)
+        clock = ServerClock(self.clock)
+        client = self._client(_OPERATOR, clock)
         leadership = Leadership(f"manager-{self._lives}", self._lives)
         self.operator = Operator(
-            self.plane.server.store, client, self.clock, self.settings, self.assembly, leadership, self.said
+            self.plane.server.store, client, clock, self.settings, self.assembly, leadership, self.said
         )
         self._changed = asyncio.Event()
         self._changed.set()
@@ -317,9 +328,10 @@ class Cluster:
 
     def claim(self, slot: str = "m", call: Call = Call.INCREASE_SIZE, **request: Any) -> NodeClaim:
         """What the provider, a schedule or a person at the command line does."""
-        factory = ClaimFactory(self.client, self.clock, self.settings)
+        clock = self.operator.clock if self.operator else self.clock
+        factory = ClaimFactory(self.client, clock, self.settings)
         found = self.client.get(Node, slot, NAMESPACE)
-        return factory.create(found, ClaimRequest(call=call, **request), read_at=self.clock.monotonic())
+        return factory.create(found, ClaimRequest(call=call, **request), read_at=clock.monotonic())
 
     def claim_by_hand(self, name: str, slot: str = "m", **spec: Any) -> NodeClaim:
         """A claim as a person writes it."""
@@ -350,9 +362,10 @@ class Cluster:
         self._admin("create", resources.PODS, body)
 
     def budget(self, name: str, labels: JsonObject, allowed: int = 0) -> None:
-        """A disruption budget that allows no more than that."""
+        """A disruption budget that allows no more than that; when it returns the budget counts its pods."""
         spec = {"maxUnavailable": allowed, "selector": {"matchLabels": labels}}
         self._admin("create", resources.BUDGETS, {"metadata": {"name": name}, "spec": spec})
+        self.run(5)
 
     def _admin(self, verb: str, resource: Any, body: JsonObject) -> JsonObject:
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
@@ -369,8 +382,9 @@ class Cluster:
         for kind in WATCHED:
             for found in self.operator.cache.of[kind].list():
                 index.put(found)
-        pool = Pool(index, self.clock, self.settings, NAMESPACE)  # type: ignore[arg-type]
-        return pool, Scaler(self.client, pool, self.clock, self.settings)  # type: ignore[arg-type]
+        clock = self.operator.clock
+        pool = Pool(index, clock, self.settings, NAMESPACE)
+        return pool, Scaler(self.operator.client, pool, clock, self.settings)
 
     def target(self, group: str = "pool") -> int:
         """NodeGroupTargetSize."""
@@ -403,6 +417,12 @@ class Cluster:
         with contextlib.suppress(NotFoundError):
             return self.client.get(kind, name, namespace)
         return None
+
+    def raw(self, group: str, plural: str, name: str, namespace: str = NAMESPACE) -> JsonObject:
+        """An object as it is stored, with fields that our types do not know."""
+        stored = self.plane.server.store.collection(f"{group}/{plural}").get(Key(namespace, name))
+        assert stored is not None
+        return stored.load()
 
     def slot(self, name: str = "m") -> Any:
         return self.get(Node, name)

@@ -1,4 +1,4 @@
-"""The product without its threads: its assembly, with queues, timers and monitors that one loop works off."""
+"""The product without its threads: its assembly, with queues and timers that one loop works off."""
 
 from __future__ import annotations
 
@@ -82,6 +82,9 @@ class Mirror:
     def list(self, namespace: str | None = None) -> list[Any]:
         return [found for key, found in sorted(self.objects.items()) if namespace in {None, key[0]}]
 
+    def index_values(self, index: str) -> list[str]:
+        return list(dict.fromkeys(value for found in self.list() for value in self.indexers[index](found)))
+
     def by_index(self, index: str, value: str) -> list[Any]:
         return [found for _, found in sorted(self.objects.items()) if value and value in self.indexers[index](found)]
 
@@ -120,10 +123,14 @@ class _Builder:
     def with_options(self, **_: Any) -> _Builder:
         return self
 
-    def complete(self, reconciler: Any) -> None:
+    def complete(self, reconciler: Any) -> _Builder:
         self._operator.reconcilers[self._name] = reconciler
         for kind, handler in self._watches:
             self._operator.handlers[kind].append((self._name, handler))
+        return self
+
+    def enqueue(self, request: Request) -> None:
+        self._operator.enqueue(self._name, request)
 
 
 class Operator:
@@ -167,21 +174,9 @@ class Operator:
         finally:
             assemble.ControllerBuilder = original  # type: ignore[misc]
 
-    # --- what `assemble` asks of a manager --------------------------------------------------------------------
-
-    def add(self, monitors: Any, **_: Any) -> None:
-        """The monitors: their steps are timers of this loop."""
-        self._monitor = monitors._monitor
-        self._poll = monitors._poll
-        monitors.ensure = self._watch_operation
-        monitors.wake = self._wake_monitor
-
-    def _watch_operation(self, namespace: str, name: str) -> None:
-        self._timers["monitor", Request(namespace, name)] = self.clock.monotonic()
-
-    def _wake_monitor(self, namespace: str, name: str) -> None:
-        if ("monitor", Request(namespace, name)) in self._timers:
-            self._watch_operation(namespace, name)
+    def enqueue(self, controller: str, request: Request) -> None:
+        """Ask for a pass of a controller."""
+        self._queue[controller, request] = None
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
@@ -198,6 +193,10 @@ class Operator:
             raise AssertionError(f"the passes never end: {dict(self.passes)}")
         now = self.clock.monotonic()
         return None if not self._timers else max(0.0, min(self._timers.values()) - now)
+
+    def before_turn(self) -> None:
+        """Take in what there is, without any pass."""
+        self._listen()
 
     def resync(self) -> None:
         """Wake every object of every controller, as a list does."""
@@ -240,7 +239,7 @@ class Operator:
         controller, request = key
         self.passes[controller] = self.passes.get(controller, 0) + 1
         try:
-            wait = self._step(request) if controller == "monitor" else self._reconcile(controller, request)
+            wait = self._reconcile(controller, request)
             self._failures.pop(key, None)
         except ConflictError:
             wait = 0.05
@@ -258,12 +257,6 @@ class Operator:
 
     def _reconcile(self, controller: str, request: Request) -> float | None:
         return self.reconcilers[controller].reconcile(request).requeue_after
-
-    def _step(self, request: Request) -> float | None:
-        again = self._monitor.step(request.namespace, request.name)
-        if again is None:
-            return None
-        return min(self._poll, max(0.05, (again - self.clock.now()).total_seconds()))
 
 
 @contextlib.contextmanager

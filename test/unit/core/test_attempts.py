@@ -78,3 +78,11 @@ def test_reaching_ready_ends_the_streak_however_the_claim_ends(make, phase, reas
     kept = digest(claim, last(make, 2, -900))
     assert (kept.streak_at, kept.reached_ready) == (None, True)
     assert seed_attempt(kept, Call.INCREASE_SIZE, make.now, SETTINGS) == 1
+
+
+def test_a_streak_that_ended_ahead_of_now_is_over(make):
+    """A clock that was years ahead for a minute wrote it; the slot must not rest for years."""
+    spent = last(make, 3, 86400 * 3650)
+    assert not exhausted(spent, make.now, SETTINGS)
+    assert seed_attempt(spent, Call.INCREASE_SIZE, make.now, SETTINGS) == 1
+    assert exhausted(spent, make.now, SETTINGS.model_copy(update={"exhausted_after": 0.0})), "only a hand ends this"

@@ -76,3 +76,13 @@ def test_a_provider_id_is_stamped_only_where_there_is_none(make):
     node = make.node(labels=READY_LABELS)
     known = node.model_copy(update={"spec": node.spec.model_copy(update={"provider_id": "k3s://node-worker-01"})})
     assert identity_patch(known, make.slot(), make.group(), "homelab://x") == {}
+
+
+def test_a_draining_taint_with_a_time_ahead_of_now_is_written_anew(make):
+    now = make.now
+    node = make.node(
+        cordoned=True,
+        taints=[{"key": names.TAINT_DRAINING, "effect": "NoSchedule", "timeAdded": "2036-03-01T00:00:00Z"}],
+    )
+    (taint,) = drain_patch(node, now)["spec"]["taints"]
+    assert taint["timeAdded"] == "2026-03-04T09:38:15Z"

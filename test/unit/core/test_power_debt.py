@@ -44,3 +44,7 @@ def test_a_machine_that_was_gone_for_a_boot_window_owes_nothing_if_it_is_silent(
 
 def test_an_inherited_debt_is_a_debt(make):
     assert in_debt(make.claim(phase="pending", inheritedDebt=True), [], gone_silent=False)
+
+
+def test_a_completed_claim_owes_nothing_in_the_moment_before_its_finalizer_goes(make):
+    assert not in_debt(make.claim(phase="completed", reason="NodeDeleted", committed=True), [], gone_silent=True)

@@ -138,3 +138,11 @@ def test_a_heartbeat_costs_no_new_view(world):
     beat = {"type": "Ready", "status": "True", "reason": "", "lastHeartbeatTime": "2026-03-04T12:05:00Z"}
     world.store.change(node, {"status": {"conditions": [beat]}})
     assert world.pool.view("lab") is kept
+
+
+def test_two_claims_of_one_slot_are_one_machine_until_one_of_them_is_superseded(world):
+    world.group("a")
+    slot = world.slot("w1", "a")
+    world.claim(slot, phase="booting")
+    world.claim(slot, name="by-hand")
+    assert sizes(world) == {"a": (0, 1, 1)}

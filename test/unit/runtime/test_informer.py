@@ -472,8 +472,10 @@ def test_a_changed_value_moves_the_object_in_the_index(world):
     w.source.add(pod("p", "n2"))
     eventually(lambda: names(w.informer.lister.by_index("node", "n2")) == ["p"])
     assert w.informer.lister.by_index("node", "n1") == []
+    assert w.informer.lister.index_values("node") == ["n2"]
     w.source.remove("ns", "p")
     eventually(lambda: w.informer.lister.by_index("node", "n2") == [])
+    assert w.informer.lister.index_values("node") == []
 
 
 def test_an_object_may_have_several_values_and_shared_ones_stay(world):

@@ -1,6 +1,7 @@
 """Leader election: who may believe that it leads, and for how long."""
 
 import copy
+import itertools
 import random
 import threading
 from datetime import timedelta
@@ -352,3 +353,23 @@ def test_numbers_that_cannot_work_are_refused(options):
 
 def test_identities_never_repeat():
     assert LeaderElectionOptions(name="x").identity != LeaderElectionOptions(name="x").identity
+
+
+def test_a_renewal_that_is_slow_now_and_then_costs_no_lead(server, clock, candidate):
+    """It is committed, and its answer comes after the client has given up: half of the renew deadline later."""
+    leader = candidate("a")
+    inner, count = server.patch, itertools.count(1)
+
+    def patch(*args):
+        renewed = inner(*args)
+        if next(count) % 4 == 0:
+            clock.sleep(5.0)
+            raise TransportError("no answer within 5 s")
+        return renewed
+
+    server.patch = patch
+    leader.compete()
+    pass_time(clock, 600)
+    assert leader.leadership.is_leader()
+    assert leader.outcome is None
+    assert server.spec["leaseTransitions"] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from homelab_autoscaler.sandbox.apiserver.builtin.syntax import dns_1035_problems, subdomain_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.cel import CelError, compiled
 from homelab_autoscaler.sandbox.status import (
     Cause,
@@ -28,14 +29,15 @@ def crd_defaults(body: JsonObject) -> None:
     spec = body.setdefault("spec", {})
     names = spec.setdefault("names", {})
     kind = names.get("kind", "")
-    names.setdefault("singular", kind.lower())
-    names.setdefault("listKind", f"{kind}List")
+    names["singular"] = names.get("singular") or kind.lower()
+    if kind:
+        names["listKind"] = names.get("listKind") or f"{kind}List"
     spec.setdefault("conversion", {"strategy": "None"})
     status = body.setdefault("status", {})
     status.setdefault("conditions", None)
     status.setdefault("acceptedNames", {"plural": "", "kind": ""})
     if "storedVersions" not in status:
-        status["storedVersions"] = [item["name"] for item in spec.get("versions") or [] if item.get("storage")]
+        status["storedVersions"] = [item.get("name", "") for item in spec.get("versions") or [] if item.get("storage")]
 
 
 def crd_problems(body: JsonObject) -> list[Cause]:
@@ -45,10 +47,10 @@ def crd_problems(body: JsonObject) -> list[Cause]:
     problems = []
     expected = f"{names.get('plural', '')}.{spec.get('group', '')}"
     name = body["metadata"].get("name", "")
-    if name != expected:
+    if name and name != expected:
         problems.append(invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     problems += [required(f"spec.{key}") for key in ("group", "scope") if not spec.get(key)]
-    problems += [required(f"spec.names.{key}") for key in ("plural", "kind") if not names.get(key)]
+    problems += _name_problems(spec.get("group", ""), names)
     if spec.get("scope") not in {None, "", "Namespaced", "Cluster"}:
         problems.append(unsupported_value("spec.scope", spec["scope"], ["Cluster", "Namespaced"]))
     versions = spec.get("versions") or []
@@ -56,7 +58,14 @@ def crd_problems(body: JsonObject) -> list[Cause]:
         problems.append(
             invalid_value("spec.versions", len(versions), "must have exactly one version marked as storage version")
         )
+        stored = body["status"].get("storedVersions") or []
+        problems.append(invalid_value("status.storedVersions", stored, "must have exactly one stored version"))
     for index, version in enumerate(versions):
+        name = version.get("name", "")
+        problems += dns_1035_problems(f"spec.versions[{index}].name", name)
+        if name and index == 0:
+            # The first version's name is also the value of an older field.
+            problems += dns_1035_problems("spec.version", name)
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         where = _SCHEMA if len(versions) == 1 else f"spec.versions[{index}].schema.openAPIV3Schema"
         if schema is None:
@@ -64,6 +73,21 @@ def crd_problems(body: JsonObject) -> list[Cause]:
         else:
             problems += _schema_problems(schema, where, root=True)
     return problems
+
+
+def _name_problems(group: str, names: JsonObject) -> Iterator[Cause]:
+    if group:
+        yield from subdomain_problems("spec.group", group)
+        if "." not in group:
+            yield invalid_value("spec.group", group, "should be a domain with at least one dot")
+    for key in ("plural", "singular", "kind", "listKind"):
+        name = names.get(key, "")
+        if not name:
+            yield required(f"spec.names.{key}")
+        else:
+            yield from dns_1035_problems(f"spec.names.{key}", name.lower() if key in {"kind", "listKind"} else name)
+    if names.get("kind") and names.get("kind") == names.get("listKind"):
+        yield invalid_value("spec.names.listKind", names["listKind"], "kind and listKind may not be the same")
 
 
 def _schema_problems(schema: JsonObject, path: str, *, root: bool = False) -> Iterator[Cause]:
@@ -81,7 +105,7 @@ def _schema_problems(schema: JsonObject, path: str, *, root: bool = False) -> It
         yield required(f"{path}.type", f"must not be empty {what}")
     elif kind and kind not in _TYPES:
         yield unsupported_value(f"{path}.type", kind, _TYPES)
-    elif root and kind != "object":
+    if kind and root and kind != "object":
         yield invalid_value(f"{path}.type", kind, "must be object at the root")
     if schema.get("properties") and isinstance(schema.get("additionalProperties"), dict):
         yield forbidden_field(

@@ -24,6 +24,18 @@ _RENAMED = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
+_FROZEN = (
+    "regarding",
+    "note",
+    "reason",
+    "type",
+    "action",
+    "eventTime",
+    "reportingController",
+    "reportingInstance",
+    "related",
+)
+_FIXED = "field is immutable"
 _BACK = {new: old for old, new in _RENAMED.items()}
 _ALWAYS: JsonObject = {
     "source": {},
@@ -54,8 +66,6 @@ def from_core(body: JsonObject) -> JsonObject:
     for key in ("reportingController", "reportingInstance"):
         if not found.get(key):
             found.pop(key, None)
-    if not found.get("regarding"):
-        found.pop("regarding", None)
     if body.get("firstTimestamp") and body.get("count"):
         found["deprecatedFirstTimestamp"] = body["firstTimestamp"]
     return found
@@ -76,7 +86,7 @@ def _core_problems(body: JsonObject) -> list[Cause]:
     return _namespace_problems(body.get("involvedObject") or {}, body["metadata"].get("namespace", ""))
 
 
-CORE = Rules(create_on_update=True, validate=_core_problems)
+CORE = Rules(metadata_last=True, collected=False, name_rule="path", create_on_update=True, validate=_core_problems)
 
 
 def _old_style(body: JsonObject) -> bool:
@@ -85,9 +95,9 @@ def _old_style(body: JsonObject) -> bool:
 
 
 def _new_problems(body: JsonObject) -> list[Cause]:
-    problems = _namespace_problems(body.get("regarding") or {}, body["metadata"].get("namespace", ""))
     if _old_style(body):
-        return problems
+        return _namespace_problems(body.get("regarding") or {}, body["metadata"].get("namespace", ""))
+    problems = []
     if not body.get("eventTime"):
         problems.append(required("eventTime"))
     controller: Any = body.get("reportingController", "")
@@ -107,10 +117,10 @@ def _new_update_problems(body: JsonObject, old: JsonObject) -> list[Cause]:
     """Only the series of an Event can change."""
     if _old_style(old):
         return []
-    # Errors name the stored form's fields.
     return [
-        invalid_value(_BACK.get(field, field), body.get(field), "field is immutable")
-        for field in ("regarding", "note", "reason", "type", "action", "eventTime", "reportingController", "related")
+        # Errors name the stored form's fields, but for one.
+        invalid_value(_BACK.get(field, field) if field != "reportingController" else field, body.get(field), _FIXED)
+        for field in _FROZEN
         if body.get(field) != old.get(field)
     ]
 
@@ -121,4 +131,10 @@ def _new_defaults(body: JsonObject) -> None:
         body.setdefault(key, None)
 
 
-NEW = Rules(create_on_update=True, default=_new_defaults, validate=_new_problems, validate_update=_new_update_problems)
+NEW = Rules(
+    collected=False,
+    create_on_update=True,
+    default=_new_defaults,
+    validate=_new_problems,
+    validate_update=_new_update_problems,
+)

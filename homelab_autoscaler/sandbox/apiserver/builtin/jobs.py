@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from homelab_autoscaler.sandbox.apiserver.builtin.pods import default_template_spec, template_problems
+from homelab_autoscaler.sandbox.apiserver.builtin.pod_spec import spec_problems
+from homelab_autoscaler.sandbox.apiserver.builtin.pods import default_template_spec
+from homelab_autoscaler.sandbox.apiserver.builtin.syntax import labels_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
-from homelab_autoscaler.sandbox.status import Cause, go_value, invalid_value, required
+from homelab_autoscaler.sandbox.status import Cause, go_value, invalid_value, required, unsupported_value
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
@@ -61,6 +63,12 @@ def _prepare(body: JsonObject) -> None:
         metadata["labels"] = dict(template["labels"])
 
 
+def _prepare_update(body: JsonObject, _old: JsonObject) -> None:
+    labels = (body["spec"]["template"].get("metadata") or {}).get("labels")
+    if labels and not body["metadata"].get("labels"):
+        body["metadata"]["labels"] = dict(labels)
+
+
 def _problems(body: JsonObject) -> list[Cause]:
     spec = body["spec"]
     template = spec.get("template") or {}
@@ -72,10 +80,12 @@ def _problems(body: JsonObject) -> list[Cause]:
     labels = (template.get("metadata") or {}).get("labels") or {}
     selector = spec.get("selector") or {}
     wanted = selector.get("matchLabels") or {}
-    if not spec.get("manualSelector") and set(wanted) != {_UID_LABEL}:
+    if spec.get("selector") is None:
+        problems.append(required("spec.selector"))
+    elif not spec.get("manualSelector") and set(wanted) != {_UID_LABEL}:
         shown = {"matchLabels": dict(sorted(wanted.items()))}
         problems.append(invalid_value("spec.selector", shown, "`selector` not auto-generated"))
-    if any(labels.get(key) != value for key, value in wanted.items()):
+    if spec.get("selector") is None or any(labels.get(key) != value for key, value in wanted.items()):
         problems.append(
             invalid_value(
                 "spec.template.metadata.labels",
@@ -83,10 +93,14 @@ def _problems(body: JsonObject) -> list[Cause]:
                 "`selector` does not match template `labels`",
             )
         )
-    problems += template_problems(template.get("spec") or {}, "spec.template.spec")
-    policy = (template.get("spec") or {}).get("restartPolicy")
-    if policy not in {"OnFailure", "Never"}:
-        problems.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    problems += labels_problems("spec.template.labels", labels)
+    problems += spec_problems(template.get("spec") or {}, "spec.template.spec")
+    policy = (template.get("spec") or {}).get("restartPolicy", "")
+    where = "spec.template.spec.restartPolicy"
+    if policy in {"", "Always"}:
+        problems.append(required(where, 'valid values: "OnFailure", "Never"'))
+    elif policy not in {"OnFailure", "Never"}:
+        problems.append(unsupported_value(where, policy, ("OnFailure", "Never")))
     return problems
 
 
@@ -211,6 +225,7 @@ JOB = Rules(
     orphans_by_default=True,
     default=_default,
     prepare_create=_prepare,
+    prepare_update=_prepare_update,
     validate=_problems,
     validate_update=_update_problems,
     validate_status=_status_problems,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from homelab_autoscaler.sandbox.apiserver.builtin.syntax import choice_problems, key_problems, value_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
-from homelab_autoscaler.sandbox.status import Cause, forbidden_field, unsupported_value
+from homelab_autoscaler.sandbox.status import Cause, forbidden_field
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
@@ -34,8 +35,10 @@ def _problems(body: JsonObject) -> list[Cause]:
     for index, taint in enumerate((body.get("spec") or {}).get("taints") or []):
         # A real server says metadata.taints, and says it twice.
         where = f"metadata.taints[{index}]"
-        if taint.get("effect") not in _EFFECTS:
-            problems += [unsupported_value(f"{where}.effect", taint.get("effect", ""), _EFFECTS)] * 2
+        found = key_problems(f"{where}.key", taint.get("key", ""))
+        found += value_problems(f"{where}.value", taint.get("value", ""))
+        found += choice_problems(f"{where}.effect", taint.get("effect"), _EFFECTS)
+        problems += [*found, *found]
         identity = (taint.get("key"), taint.get("effect"))
         if identity in seen:
             shown = (

@@ -7,8 +7,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from homelab_autoscaler.sandbox.apiserver.builtin.crd_checks import crd_defaults, crd_problems, crd_update_problems
+from homelab_autoscaler.sandbox.apiserver.builtin.syntax import (
+    dns_label_problems,
+    labels_problems,
+    subdomain_problems,
+)
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
-from homelab_autoscaler.sandbox.status import Cause, forbidden_field, invalid_value, required
+from homelab_autoscaler.sandbox.status import Cause, duplicate, forbidden_field, invalid_value, required
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
@@ -19,6 +24,8 @@ _DATA_KEY_MESSAGE = (
     "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 _MAX_DATA = 1024 * 1024
+_MAX_PORT = 65535
+_PORT_MESSAGE = f"must be between 1 and {_MAX_PORT}, inclusive"
 _SECRET_KEYS = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
@@ -44,6 +51,7 @@ def _label_namespace(body: JsonObject) -> None:
 def _update_namespace(body: JsonObject, old: JsonObject) -> None:
     # The finalizer in spec belongs to the namespace controller and moves through /finalize only.
     body["spec"] = old.get("spec") or {}
+    body.setdefault("status", {}).setdefault("phase", "Active")
     _label_namespace(body)
 
 
@@ -117,12 +125,39 @@ def _default_service(body: JsonObject) -> None:
     spec = body.setdefault("spec", {})
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
     for port in spec.get("ports") or []:
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port.get("port", 0))
 
 
-SERVICE = Rules(name_rule="label", returns_deleted=True, default=_default_service)
+def _service_problems(body: JsonObject) -> list[Cause]:
+    spec: JsonObject = body.get("spec") or {}
+    problems = labels_problems("spec.selector", spec.get("selector"))
+    ports = spec.get("ports") or []
+    if spec.get("type") == "ExternalName":
+        problems += subdomain_problems("spec.externalName", spec.get("externalName", ""))
+    elif not ports and spec.get("clusterIP") != "None":
+        problems.append(required("spec.ports"))
+    for index, port in enumerate(ports):
+        where, name, number = f"spec.ports[{index}]", port.get("name", ""), port.get("port", 0)
+        if name or len(ports) > 1:
+            problems += dns_label_problems(f"{where}.name", name)
+        before = ports[:index]
+        if name and name in [other.get("name") for other in before]:
+            problems.append(duplicate(f"{where}.name", name))
+        if (number, port.get("protocol")) in [(other.get("port"), other.get("protocol")) for other in before]:
+            problems.append(duplicate(where, {"Protocol": port.get("protocol"), "Port": number}))
+        if not 1 <= number <= _MAX_PORT:
+            problems.append(invalid_value(f"{where}.port", number, _PORT_MESSAGE))
+        target = port.get("targetPort")
+        if isinstance(target, int) and not 1 <= target <= _MAX_PORT:
+            problems.append(invalid_value(f"{where}.targetPort", target, _PORT_MESSAGE))
+    return problems
+
+
+SERVICE = Rules(name_rule="label", returns_deleted=True, default=_default_service, validate=_service_problems)
 
 
 # Leases
@@ -146,6 +181,7 @@ LEASE = Rules(unconditional_update=False, create_on_update=True, validate=_lease
 # CustomResourceDefinitions
 
 CUSTOM_RESOURCE_DEFINITION = Rules(
+    qualified_finalizers=False,
     generation=True,
     unconditional_update=False,
     default=crd_defaults,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING
 
+from homelab_autoscaler.sandbox.apiserver.builtin.pod_spec import spec_problems
+from homelab_autoscaler.sandbox.apiserver.builtin.syntax import labels_problems, selector_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
-from homelab_autoscaler.sandbox.status import Cause, duplicate, forbidden_field, invalid_value, required
+from homelab_autoscaler.sandbox.status import Cause, forbidden_field, invalid_value, required
 
 if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
@@ -16,6 +19,8 @@ _ALLOWED_CHANGES = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+# A reference that can be parsed; of others nobody knows the tag.
+_IMAGE = re.compile(r"([a-zA-Z0-9.-]+(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[\w.-]+)?")
 # How long a Pod stays on a node that has stopped answering, unless it says otherwise itself.
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -44,10 +49,8 @@ def _default_container(container: JsonObject) -> None:
     container.setdefault("terminationMessagePolicy", "File")
     image = container.get("image", "")
     tag = image.rpartition("/")[2].partition(":")[2]
-    container.setdefault("imagePullPolicy", "Always" if tag in {"", "latest"} and "@" not in image else "IfNotPresent")
-    resources = container.get("resources") or {}
-    for name, quantity in (resources.get("limits") or {}).items():
-        resources.setdefault("requests", {}).setdefault(name, quantity)
+    newest = tag in {"", "latest"} and "@" not in image and _IMAGE.fullmatch(image)
+    container.setdefault("imagePullPolicy", "Always" if newest else "IfNotPresent")
     for port in container.get("ports", []):
         port.setdefault("protocol", "TCP")
     for variable in container.get("env", []):
@@ -72,18 +75,27 @@ def _default_pod(body: JsonObject) -> None:
     spec = body.setdefault("spec", {})
     default_template_spec(spec)
     spec.setdefault("enableServiceLinks", True)
+    for container in [*spec.get("containers", []), *spec.get("initContainers", [])]:
+        # What is limited is requested too. Templates stay as they were written.
+        resources = container.get("resources") or {}
+        for name, quantity in (resources.get("limits") or {}).items():
+            resources.setdefault("requests", {}).setdefault(name, quantity)
 
 
 def _prepare_pod(body: JsonObject) -> None:
     """What admission and the Pod strategy add to a new Pod."""
     spec = body["spec"]
+    _tolerate_outages(spec)
+    spec.setdefault("priority", 0)
+    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    body["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
+
+
+def _tolerate_outages(spec: JsonObject) -> None:
     tolerations = spec.setdefault("tolerations", [])
     for key in _DEFAULT_TOLERATIONS:
         if not any(_tolerates(item, key) for item in tolerations):
             tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
-    spec.setdefault("priority", 0)
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-    body["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
 
 
 def _tolerates(toleration: JsonObject, key: str) -> bool:
@@ -104,47 +116,16 @@ def quality_of_service(spec: JsonObject) -> str:
     return "Guaranteed"
 
 
-def template_problems(spec: JsonObject, path: str) -> list[Cause]:
-    """What is wrong with the containers and volumes of a Pod's spec."""
-    problems = []
-    if not spec.get("containers"):
-        problems.append(required(f"{path}.containers"))
-    names: set[str] = set()
-    for field in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(field) or []):
-            name = container.get("name", "")
-            where = f"{path}.{field}[{index}]"
-            if not name:
-                problems.append(required(f"{where}.name"))
-            elif name in names:
-                problems.append(duplicate(f"{where}.name", name))
-            names.add(name)
-            if not container.get("image") and path == "spec":
-                problems.append(required(f"{where}.image"))
-    volumes = [volume.get("name", "") for volume in spec.get("volumes") or []]
-    for index, name in enumerate(volumes):
-        if name in volumes[:index]:
-            problems.append(duplicate(f"{path}.volumes[{index}].name", name))
-    for index, container in enumerate(spec.get("containers") or []):
-        for at, mount in enumerate(container.get("volumeMounts") or []):
-            if mount.get("name") not in volumes:
-                problems.append(
-                    Cause(
-                        "FieldValueNotFound",
-                        f'Not found: "{mount.get("name", "")}"',
-                        f"{path}.containers[{index}].volumeMounts[{at}].name",
-                    )
-                )
-    return problems
-
-
 def _pod_problems(body: JsonObject) -> list[Cause]:
-    return template_problems(body.get("spec") or {}, "spec")
+    return spec_problems(body.get("spec") or {}, "spec")
 
 
 def _pod_update_problems(body: JsonObject, old: JsonObject) -> list[Cause]:
     new_spec, old_spec = copy.deepcopy(body["spec"]), copy.deepcopy(old["spec"])
     problems = []
+    if len(new_spec.get("containers", [])) != len(old_spec.get("containers", [])):
+        # A real server looks no further then.
+        return [forbidden_field("spec.containers", "pod updates may not add or remove containers")]
     before, after = old_spec.get("activeDeadlineSeconds"), new_spec.get("activeDeadlineSeconds")
     if before is not None and (after is None or after > before):
         problems.append(
@@ -167,6 +148,12 @@ def _pod_update_problems(body: JsonObject, old: JsonObject) -> list[Cause]:
 
 
 def _prepare_pod_update(body: JsonObject, old: JsonObject) -> None:
+    # Admission adds them on each write, so that a change that leaves them out does not remove them.
+    spec: JsonObject = body["spec"]
+    _tolerate_outages(spec)
+    for field in ("priority", "preemptionPolicy"):
+        if field in old["spec"]:
+            spec.setdefault(field, old["spec"][field])
     # The quality of service is decided once.
     if "qosClass" in (old.get("status") or {}):
         body.setdefault("status", {})["qosClass"] = old["status"]["qosClass"]
@@ -185,15 +172,33 @@ POD = Rules(
 
 def _default_workload(body: JsonObject) -> None:
     spec = body.setdefault("spec", {})
-    template: Any = spec.get("template")
-    if isinstance(template, dict):
-        default_template_spec(template.setdefault("spec", {}))
+    default_template_spec(spec.setdefault("template", {}).setdefault("spec", {}))
+
+
+def _mismatch(labels: JsonObject) -> Cause:
+    return invalid_value("spec.template.metadata.labels", labels or None, "`selector` does not match template `labels`")
 
 
 def _workload_problems(body: JsonObject) -> list[Cause]:
-    spec = body.get("spec") or {}
-    problems = [] if spec.get("selector") else [required("spec.selector")]
-    return problems + template_problems((spec.get("template") or {}).get("spec") or {}, "spec.template.spec")
+    spec: JsonObject = body.get("spec") or {}
+    template: JsonObject = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    selector = spec.get("selector")
+    problems = selector_problems("spec.selector", selector)
+    wanted = (selector or {}).get("matchLabels") or {}
+    if selector is None:
+        problems.append(required("spec.selector"))
+    elif not selector:
+        problems.append(invalid_value("spec.selector", {}, f"empty selector is invalid for {body['kind'].lower()}"))
+    elif problems:
+        # It is parsed once more to be matched with the template, which is not looked at then.
+        return [*problems, invalid_value("spec.selector", selector, "invalid label selector")]
+    elif any(labels.get(key) != value for key, value in wanted.items()):
+        problems.append(_mismatch(labels))
+    if selector is None:
+        problems.append(_mismatch(labels))
+    problems += labels_problems("spec.template.labels", labels)
+    return problems + spec_problems(template.get("spec") or {}, "spec.template.spec")
 
 
 def _default_deployment(body: JsonObject) -> None:
@@ -210,4 +215,16 @@ def _default_deployment(body: JsonObject) -> None:
 
 
 WORKLOAD = Rules(generation=True, default=_default_workload, validate=_workload_problems)
-DEPLOYMENT = Rules(generation=True, default=_default_deployment, validate=_workload_problems)
+
+
+def _workload_update_problems(body: JsonObject, old: JsonObject) -> list[Cause]:
+    new, before = body["spec"].get("selector"), old["spec"].get("selector")
+    return [] if new == before else [invalid_value("spec.selector", new, "field is immutable")]
+
+
+DEPLOYMENT = Rules(
+    generation=True,
+    default=_default_deployment,
+    validate=_workload_problems,
+    validate_update=_workload_update_problems,
+)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from homelab_autoscaler.sandbox.apiserver.builtin.syntax import selector_problems
 from homelab_autoscaler.sandbox.apiserver.semantics.resources import Rules
 from homelab_autoscaler.sandbox.status import Cause, invalid_value
 
@@ -36,7 +37,7 @@ def _problems(body: JsonObject) -> list[Cause]:
         problems.append(Cause("FieldValueInvalid", text, "spec"))
     for field in ("minAvailable", "maxUnavailable"):
         problems += _quantity_problems(f"spec.{field}", spec.get(field))
-    return problems
+    return problems + selector_problems("spec.selector", spec.get("selector"))
 
 
 def _quantity_problems(field: str, value: Any) -> list[Cause]:
@@ -59,4 +60,11 @@ def _status_problems(body: JsonObject, _old: JsonObject) -> list[Cause]:
     ]
 
 
-BUDGET = Rules(generation=True, validate=_problems, validate_status=_status_problems)
+BUDGET = Rules(
+    name_rule="path",
+    metadata_last=True,
+    generation=True,
+    unconditional_update=False,
+    validate=_problems,
+    validate_status=_status_problems,
+)

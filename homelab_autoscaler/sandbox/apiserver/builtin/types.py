@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import orjson
 
-from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape, resolver
+from homelab_autoscaler.sandbox.apiserver.semantics.shape import UNSET, Shape, resolver
 
 # Fields that a server shows although nobody set them: Go fields without `omitempty`.
 _NODE_INFO = (
@@ -75,6 +75,9 @@ ZEROS: dict[str, dict[str, object]] = {
     "rbac.v1.ClusterRole": {"rules": None},
     "networking.v1.NetworkPolicy": {"spec": {}},
     "networking.v1.NetworkPolicySpec": {"podSelector": {}},
+    "events.v1.Event": {"regarding": {}},
+    # A pointer: an absent one is not an empty text.
+    "admissionregistration.v1.ValidatingWebhook": {"sideEffects": UNSET},
     "apiextensions.v1.CustomResourceDefinition": {"spec": {}, "status": {}},
     "scheduling.v1.PriorityClass": {"value": 0},
 }
@@ -97,6 +100,8 @@ VANISHING: dict[str, frozenset[str]] = {
     "Secret": frozenset({"type"}),
     "EnvVar": frozenset({"value"}),
     "ObjectReference": frozenset({"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"}),
+    "ResourceAttributes": frozenset({"namespace", "verb", "group", "version", "resource", "subresource", "name"}),
+    "NonResourceAttributes": frozenset({"path", "verb"}),
     "EventSource": frozenset({"component", "host"}),
 }
 

@@ -20,6 +20,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 # Deeper nesting than this cannot be a Kubernetes object and would exhaust the stack of recursive walkers.
 MAX_DEPTH = 200
 MAX_BYTES = 3 * 1024 * 1024
+_EXACT = 2**53
 MAX_VALUES = 1_000_000
 
 
@@ -27,6 +28,13 @@ class _Loader(yaml.CSafeLoader):
     """YAML as JSON: times stay text."""
 
 
+def _number(loader: yaml.CSafeLoader, node: yaml.ScalarNode) -> int | float:
+    """A whole number is an integer in JSON, however it is written."""
+    value: float = loader.construct_yaml_float(node)
+    return int(value) if value.is_integer() and abs(value) < _EXACT else value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()

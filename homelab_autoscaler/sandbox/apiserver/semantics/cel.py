@@ -1,8 +1,8 @@
 """CEL rules of CRDs (`x-kubernetes-validations`) and match conditions of webhooks.
 
-Expressions run in PyPI's common-expression-language with its extended string, list and math functions. Not there, and
-refused when the CRD is created or reported as an evaluation error: optional values, Kubernetes' own quantity, URL and
-regex libraries, cost limits, and type checking before evaluation.
+Expressions run in PyPI's common-expression-language with its extended string, list and math functions and those of
+`cel_libraries`. Not there: what that names, cost limits, and type checking before evaluation. A rule that needs it is
+refused when the CRD is created, or reported as an evaluation error.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from homelab_autoscaler.sandbox.apiserver.semantics.cel_libraries import FUNCTIONS
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import UNSET, Shape
 from homelab_autoscaler.sandbox.status import Cause, go_value
 
@@ -82,6 +83,8 @@ def evaluate(expression: str, variables: JsonObject) -> Any:
     """
     context = cel.Context()
     stdlib.add_stdlib_to_context(context)
+    for name, function in FUNCTIONS.items():
+        context.add_function(name, function)
     for name, value in variables.items():
         context.add_variable(name, value)
     return compiled(expression).execute(context)

@@ -13,12 +13,23 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from homelab_autoscaler.sandbox.apiserver.builtin.types import VANISHING
+from homelab_autoscaler.sandbox.apiserver.semantics.shape import ZERO_SCALARS
+from homelab_autoscaler.sandbox.quantity import canonical_quantity
 
 if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+# Integers of 64 bits; all others have 32.
+_LONG = frozenset(
+    {
+        "activeDeadlineSeconds", "deletionGracePeriodSeconds", "expirationSeconds", "fsGroup", "generation",
+        "gracePeriodSeconds", "maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties",
+        "observedGeneration", "remainingItemCount", "runAsGroup", "runAsUser", "supplementalGroups",
+        "terminationGracePeriodSeconds", "tolerationSeconds",
+    }
+)  # fmt: skip
 _NO_NAMES: frozenset[str] = frozenset()
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 
@@ -50,7 +61,10 @@ def decode(value: Any, shape: Shape, path: str, unknown: list[str], owner: str =
             raise _wrong(value, owner, _go_type(shape))
         items = shape.items
         assert items is not None
-        return [decode(item, items, f"{path}[{index}]", unknown, owner) for index, item in enumerate(value)]
+        return [
+            zero_value(items) if item is None else decode(item, items, f"{path}[{index}]", unknown, owner)
+            for index, item in enumerate(value)
+        ]
     if kind == "map":
         if not isinstance(value, dict):
             raise _wrong(value, owner, _go_type(shape))
@@ -60,12 +74,21 @@ def decode(value: Any, shape: Shape, path: str, unknown: list[str], owner: str =
             return value
         for key, item in value.items():
             if item is None:
-                # Go leaves the element type's zero value behind.
-                value[key] = "" if values.kind in {"string", "quantity"} else [] if values.kind == "list" else None
+                value[key] = zero_value(values)
             else:
                 value[key] = decode(item, values, f"{path}.{key}" if path else key, unknown, owner)
         return value
     return _decode_scalar(value, shape, owner)
+
+
+def zero_value(shape: Shape) -> Any:
+    """What Go's decoder leaves behind for a null in a list or a map."""
+    if shape.kind == "object":
+        return _decode_object({}, shape, "", [], "")
+    zeros: dict[str, Any] = {**ZERO_SCALARS, "quantity": "0", "bytes": "", "number": 0}
+    if shape.kind in {"list", "map"}:
+        return [] if shape.kind == "list" else {}
+    return zeros.get(shape.kind)
 
 
 def _decode_object(value: Any, shape: Shape, path: str, unknown: list[str], owner: str) -> Any:
@@ -108,11 +131,7 @@ def _decode_scalar(value: Any, shape: Shape, owner: str) -> Any:
             raise _wrong(value, owner, "string")
         return value
     if kind == "integer":
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _wrong(value, owner, "int32")
-        return value
+        return _integer(value, owner, "int64" if owner.rpartition(".")[2] in _LONG else "int32")
     if kind == "boolean":
         if not isinstance(value, bool):
             raise _wrong(value, owner, "bool")
@@ -128,17 +147,24 @@ def _decode_scalar(value: Any, shape: Shape, owner: str) -> Any:
     if kind == "quantity":
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise _wrong(value, owner, "string")
-        text = value if isinstance(value, str) else f"{value:g}"
+        text = f"{value:g}" if isinstance(value, float) else str(value)
         if not _QUANTITY.fullmatch(text):
             raise DecodeError(
                 "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
             )
-        return text
+        return canonical_quantity(text)
     if kind == "int-or-string":
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise _wrong(value, owner, "int32")
-        return value
+        return value if isinstance(value, str) else _integer(value, owner, "int32")
     return _bytes(value, owner)
+
+
+def _integer(value: Any, owner: str, wanted: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(value, owner, wanted)
+    limit = 2 ** (63 if wanted == "int64" else 31)
+    if isinstance(value, float) or not -limit <= value < limit:
+        raise DecodeError(f"json: cannot unmarshal number {value} into Go struct field {owner} of type {wanted}")
+    return value
 
 
 def _time(value: Any, owner: str) -> str:
@@ -167,6 +193,11 @@ def _moment(value: str, pattern: re.Pattern[str], layout: str) -> datetime:
 
 
 def _bytes(value: Any, owner: str) -> str:
+    if isinstance(value, list):
+        numbers = [0 if item is None else item for item in value]
+        if all(type(item) is int and 0 <= item < 256 for item in numbers):
+            # Go also reads bytes from a list of numbers.
+            return base64.b64encode(bytes(numbers)).decode()
     if not isinstance(value, str):
         raise _wrong(value, owner, "[]uint8")
     try:

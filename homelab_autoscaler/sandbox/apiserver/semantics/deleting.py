@@ -167,8 +167,8 @@ def _check_preconditions(resource: Resource, key: Key, options: DeleteOptions, s
 def _set_finalizers(resource: Resource, meta: JsonObject, options: DeleteOptions) -> None:
     """Put the garbage collector's finalizer for the wanted propagation in place of the other one."""
     finalizers = list(meta.get("finalizers") or [])
-    policy = options.propagation
-    if not policy:
+    policy = options.propagation if resource.rules.collected else ""
+    if not policy and resource.rules.collected:
         if options.orphan is not None:
             policy = "Orphan" if options.orphan else "Background"
         elif ORPHAN in finalizers or FOREGROUND in finalizers:

@@ -8,7 +8,7 @@ import orjson
 
 from homelab_autoscaler.sandbox.apiserver.builtin.types import OBJECT_META
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
-from homelab_autoscaler.sandbox.apiserver.semantics.decode import DecodeError, decode
+from homelab_autoscaler.sandbox.apiserver.semantics.decode import DecodeError, decode, json_type
 from homelab_autoscaler.sandbox.apiserver.semantics.structural import conform
 from homelab_autoscaler.sandbox.status import (
     ApiStatusError,
@@ -49,6 +49,8 @@ def read_object(call: Call, validation: str) -> JsonObject:
             f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
             f"strict decoding error: {error}"
         ) from None
+    except DecodeError as error:
+        raise cannot_decode(resource, str(error)) from None
 
 
 def check_kind(call: Call, body: JsonObject) -> None:
@@ -60,10 +62,12 @@ def check_kind(call: Call, body: JsonObject) -> None:
     resource = call.resource
     kind, api_version = body.get("kind"), body.get("apiVersion")
     name = resource.kind
-    if not isinstance(kind or "", str) or not isinstance(api_version or "", str):
-        raise bad_request(
-            f"the object provided is unrecognized (must be of type {name}): kind and apiVersion are texts"
-        )
+    for field, value in (("apiVersion", api_version), ("kind", kind)):
+        if value is not None and not isinstance(value, str):
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {name}): couldn't get version/kind; json parse "
+                f"error: json: cannot unmarshal {json_type(value)} into Go struct field .{field} of type string"
+            )
     if resource.custom:
         if not kind or not api_version:
             what = "Kind" if not kind else "apiVersion"
@@ -91,6 +95,19 @@ def check_kind(call: Call, body: JsonObject) -> None:
         raise invalid(str(kind), resource.group, object_name, [invalid_value("kind", kind, f"must be {name}")])
 
 
+def check_name(call: Call, body: JsonObject) -> None:
+    """Refuse a changed object that is not the one of the path.
+
+    Raises:
+        ApiStatusError: 400.
+    """
+    name, wanted = body["metadata"].get("name"), call.target.name
+    if not name:
+        raise bad_request(f"the name of the object ({wanted} based on URL) was undeterminable: name must be provided")
+    if name != wanted:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({wanted})")
+
+
 def into_kind(call: Call, body: JsonObject, validation: str, duplicates: list[str]) -> JsonObject:
     """Decode, prune and set defaults.
 
@@ -101,7 +118,7 @@ def into_kind(call: Call, body: JsonObject, validation: str, duplicates: list[st
         duplicates: paths of fields that were there twice.
 
     Raises:
-        ApiStatusError: 400 for values that the decoder refuses.
+        DecodeError: a value that the decoder refuses.
         UnknownFieldsError: in Strict.
     """
     resource = call.resource
@@ -127,21 +144,18 @@ def conformed(resource: Resource, body: JsonObject, unknown: list[str], shape: S
         shape: used instead of the resource's own.
 
     Raises:
-        ApiStatusError: 400 for values that the decoder refuses.
+        DecodeError: a value that the decoder refuses.
     """
     shape = shape or resource.shape
     body.pop("kind", None)
     body.pop("apiVersion", None)
-    try:
-        if resource.custom:
-            metadata = body.pop("metadata", None)
-            metadata = decode({} if metadata is None else metadata, OBJECT_META, "metadata", unknown, "metadata")
-            found = conform(body, shape, "", unknown)
-        else:
-            found = decode(body, shape, "", unknown)
-            metadata = found.pop("metadata", {})
-    except DecodeError as error:
-        raise cannot_decode(resource, str(error)) from None
+    if resource.custom:
+        metadata = body.pop("metadata", None)
+        metadata = decode({} if metadata is None else metadata, OBJECT_META, "metadata", unknown, "metadata")
+        found = conform(body, shape, "", unknown)
+    else:
+        found = decode(body, shape, "", unknown)
+        metadata = found.pop("metadata", {})
     return {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata, **found}
 
 

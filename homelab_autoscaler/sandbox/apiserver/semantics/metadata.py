@@ -16,6 +16,7 @@ SYSTEM_FIELDS = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodS
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATED_LIMIT = 58
 _ANNOTATIONS_LIMIT = 256 * 1024
+_STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
 _REFERENCE_ORDER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 
 
@@ -24,14 +25,26 @@ def generated_name(prefix: str) -> str:
     return prefix[:_GENERATED_LIMIT] + "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
 
 
-def validate(metadata: JsonObject, name_rule: str) -> list[Cause]:
-    """The problems of an object's metadata, in the order in which a server names them."""
+def name_problems(metadata: JsonObject, name_rule: str, *, new: bool) -> list[Cause]:
+    """What is wrong with an object's name, and with the start of one that is generated."""
     problems: list[Cause] = []
+    rule = names.NAME_RULES[name_rule]
+    prefix = metadata.get("generateName", "")
+    if prefix and new:
+        # A dash or a dot at its end is followed by more.
+        tried = f"{prefix[:-1]}a" if prefix[-1] in "-." else prefix
+        problems += [invalid_value("metadata.generateName", prefix, why) for why in rule(tried)]
     name = metadata.get("name", "")
     if not name:
         problems.append(required("metadata.name", "name or generateName is required"))
     else:
-        problems += [invalid_value("metadata.name", name, why) for why in names.NAME_RULES[name_rule](name)]
+        problems += [invalid_value("metadata.name", name, why) for why in rule(name)]
+    return problems
+
+
+def problems_of(metadata: JsonObject, *, qualified_finalizers: bool) -> list[Cause]:
+    """What is wrong with everything else, in the order in which a server says it."""
+    problems: list[Cause] = []
     for key, value in (metadata.get("labels") or {}).items():
         problems += [invalid_value("metadata.labels", key, why) for why in names.qualified_name_problems(key)]
         problems += [invalid_value("metadata.labels", value, why) for why in names.label_value_problems(value)]
@@ -49,7 +62,14 @@ def validate(metadata: JsonObject, name_rule: str) -> list[Cause]:
             )
         )
     problems += _owner_problems(metadata.get("ownerReferences") or [])
-    for finalizer in metadata.get("finalizers") or []:
+    if metadata.get("generation", 0) < 0:
+        problems.append(
+            invalid_value("metadata.generation", metadata["generation"], "must be greater than or equal to 0")
+        )
+    for index, finalizer in enumerate(metadata.get("finalizers") or []):
+        if qualified_finalizers and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            problems.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, text))
         problems += [
             invalid_value("metadata.finalizers", finalizer, why) for why in names.qualified_name_problems(finalizer)
         ]
@@ -111,7 +131,8 @@ def validate_update(metadata: JsonObject, old: JsonObject) -> list[Cause]:
 def for_create(metadata: JsonObject, *, namespace: str, uid: str, now: str, generation: int | None) -> None:
     """Set what the server sets on a new object, and drop what a client may not set."""
     for key in (*SYSTEM_FIELDS, "resourceVersion", "managedFields"):
-        metadata.pop(key, None)
+        if key != "generation":
+            metadata.pop(key, None)
     metadata["uid"] = uid
     metadata["creationTimestamp"] = now
     if generation is not None:

@@ -113,4 +113,8 @@ def label_value_problems(value: str) -> tuple[str, ...]:
     return tuple(problems)
 
 
-NAME_RULES = {"subdomain": subdomain_problems, "label": label_problems, "path": path_segment_problems}
+NAME_RULES = {
+    "subdomain": subdomain_problems,
+    "label": label_problems,
+    "path": path_segment_problems,
+}

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.apiserver.request import ApiRequest
 
 _META_GROUP = "meta.k8s.io"
-_TRUE = {"true", "1", "t", "T", "TRUE", "True"}
 _FIELD_VALIDATION = ("", "Ignore", "Strict", "Warn")
 
 
@@ -69,11 +68,11 @@ def write_options(request: ApiRequest, kind: str, *, apply: bool = False) -> Wri
         problems.append(unsupported_value("dryRun", dry_run, ["All"]))
     validation = request.parameter("fieldValidation")
     manager = request.parameter("fieldManager")
-    force = request.parameter("force")
+    force = truth(request, "force")
     if kind == "PatchOptions":
         if apply and not manager:
             problems.append(required("fieldManager", "is required for apply patch"))
-        if not apply and force:
+        if not apply and "force" in request.query:
             problems.append(forbidden_field("force", "may not be specified for non-apply patch"))
     if len(manager) > 128:
         problems.append(Cause("FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager"))
@@ -83,7 +82,7 @@ def write_options(request: ApiRequest, kind: str, *, apply: bool = False) -> Wri
         problems.append(unsupported_value("fieldValidation", validation, _FIELD_VALIDATION))
     if problems:
         raise invalid(kind, _META_GROUP, "", problems)
-    return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force in _TRUE)
+    return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +103,13 @@ class DeleteOptions:
 
 
 def delete_options(request: ApiRequest, body: JsonObject | None) -> DeleteOptions:
-    """Read the options of a deletion, from the body or, without one, from the query.
+    """Read the options of a deletion, from the body or, without one, from the query: an empty body hides a dry run.
 
     Raises:
         ApiStatusError: 400 for what cannot be read, 422 for values that are not allowed.
     """
     raw: JsonObject = {}
-    if body:
+    if body is not None:
         raw = {key: value for key, value in body.items() if key not in {"kind", "apiVersion"}}
         try:
             raw = decode(raw, DELETE_OPTIONS, "", [])
@@ -121,10 +120,10 @@ def delete_options(request: ApiRequest, body: JsonObject | None) -> DeleteOption
             raw["propagationPolicy"] = policy
         if grace := request.parameter("gracePeriodSeconds"):
             raw["gracePeriodSeconds"] = integer(grace)
-        if request.parameter("orphanDependents"):
-            raw["orphanDependents"] = request.parameter("orphanDependents") in _TRUE
-    if "dryRun" not in raw and "dryRun" in request.query:
-        raw["dryRun"] = request.query["dryRun"]
+        if "orphanDependents" in request.query:
+            raw["orphanDependents"] = truth(request, "orphanDependents")
+        if "dryRun" in request.query:
+            raw["dryRun"] = request.query["dryRun"]
     return checked_delete_options(raw)
 
 
@@ -185,9 +184,8 @@ def list_options(request: ApiRequest) -> ListOptions:
     Raises:
         ApiStatusError: 400 for numbers that are none, 422 for combinations that are not allowed.
     """
-    limit = integer(request.parameter("limit") or "0")
-    timeout = request.parameter("timeoutSeconds")
-    initial = request.parameter("sendInitialEvents")
+    limit = integer(request.parameter("limit", "0"))
+    timeout = request.parameter("timeoutSeconds", "0")
     options = ListOptions(
         request.parameter("labelSelector"),
         request.parameter("fieldSelector"),
@@ -195,10 +193,10 @@ def list_options(request: ApiRequest) -> ListOptions:
         request.parameter("continue"),
         request.parameter("resourceVersion"),
         request.parameter("resourceVersionMatch"),
-        request.parameter("watch") in _TRUE,
-        request.parameter("allowWatchBookmarks") in _TRUE,
-        float(integer(timeout)) if timeout else None,
-        initial in _TRUE if initial else None,
+        truth(request, "watch"),
+        truth(request, "allowWatchBookmarks"),
+        float(integer(timeout)) or None,
+        truth(request, "sendInitialEvents") if "sendInitialEvents" in request.query else None,
     )
     _check_match(options)
     return options
@@ -249,6 +247,11 @@ def _check_match(options: ListOptions) -> None:
             problems.append(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     if problems:
         raise invalid("ListOptions", _META_GROUP, "", problems)
+
+
+def truth(request: ApiRequest, name: str) -> bool:
+    """Whether a parameter is there and says anything but no."""
+    return name in request.query and request.parameter(name).lower() not in {"false", "0"}
 
 
 def integer(text: str) -> int:

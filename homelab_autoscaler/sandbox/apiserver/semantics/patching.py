@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from homelab_autoscaler.sandbox.apiserver.semantics import body as bodies
 from homelab_autoscaler.sandbox.apiserver.semantics import incoming, json_patch, merge_patch, ownership, strategic_patch
+from homelab_autoscaler.sandbox.apiserver.semantics.decode import DecodeError, json_type
 from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Manager, Owners
+from homelab_autoscaler.sandbox.apiserver.semantics.typed import untyped
 from homelab_autoscaler.sandbox.status import (
+    ApiStatusError,
     Cause,
     bad_request,
     conflict,
     failure,
     invalid,
+    invalid_value,
     not_found,
     unsupported_media_type,
 )
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from homelab_autoscaler.sandbox.apiserver.semantics.options import WriteOptions
     from homelab_autoscaler.sandbox.apiserver.semantics.plane import Call, Plane
     from homelab_autoscaler.sandbox.apiserver.semantics.resources import Resource
+    from homelab_autoscaler.sandbox.apiserver.semantics.shape import Shape
     from homelab_autoscaler.sandbox.apiserver.semantics.writing import Make
 
 MERGE = "application/merge-patch+json"
@@ -57,6 +62,8 @@ def maker(call: Call, kind: str, options: WriteOptions) -> Make:
         raise bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type []jsonpatch.Operation"
         )
+    if kind == JSON_PATCH and not all(isinstance(item, dict) for item in patch):
+        raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type jsonpatch.Operation")
     if kind != JSON_PATCH and not isinstance(patch, dict):
         raise bad_request(
             "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
@@ -67,15 +74,23 @@ def maker(call: Call, kind: str, options: WriteOptions) -> Make:
         if old is None:
             raise not_found(resource.plural, resource.group, call.target.name)
         patched = _patched(kind, old, patch, resource)
-        incoming.check_kind(call, patched)
+        shown = incoming.compact(patched)
         try:
+            _check_frame(patched)
+            if kind != STRATEGIC:
+                _check_kind(call, patched, strict=options.field_validation == "Strict")
             return incoming.into_kind(call, patched, options.field_validation, []), None
         except incoming.UnknownFieldsError as error:
-            shown = incoming.compact(patch)
-            problem = Cause("FieldValueInvalid", f"Invalid value: {shown!s}: strict decoding error: {error}", "patch")
-            raise invalid("", "", "", [problem]) from None
+            raise _unfit(incoming.compact(patch), f"strict decoding error: {error}") from None
+        except DecodeError as error:
+            raise _unfit(shown, str(error)) from None
 
     return make
+
+
+def _unfit(shown: str, why: str) -> ApiStatusError:
+    """422 for a patched object that is none of its kind."""
+    return invalid("", "", "", [Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", "patch")])
 
 
 def _patched(kind: str, old: JsonObject, patch: Any, resource: Resource) -> JsonObject:
@@ -88,15 +103,45 @@ def _patched(kind: str, old: JsonObject, patch: Any, resource: Resource) -> Json
             patched = strategic_patch.apply(old, patch, resource.shape)
     except json_patch.JsonPatchError:
         raise failure(422, "Invalid", "the server rejected our request due to an error in our request", {}) from None
+    except strategic_patch.ListItemError as error:
+        raise failure(500, "", str(error), {}) from None
     except strategic_patch.StrategicPatchError as error:
         raise bad_request(str(error)) from None
     if not isinstance(patched, dict):
         raise failure(422, "Invalid", "the server rejected our request due to an error in our request", {})
-    if not isinstance(patched.get("metadata", {}), dict):
-        raise incoming.cannot_decode(
-            resource, "json: cannot unmarshal string into Go struct field .metadata of type v1.ObjectMeta"
-        )
     return patched
+
+
+def _check_kind(call: Call, body: JsonObject, *, strict: bool) -> None:
+    """A patch cannot make an object one of another kind; a strategic one has no say in it at all."""
+    resource, kind, version = call.resource, body.get("kind") or "", body.get("apiVersion") or ""
+    if not resource.custom:
+        if not version and not strict:
+            # An object of no version is decoded as nothing.
+            incoming.check_name(call, {"metadata": {}})
+        if kind not in {"", resource.kind} or version != resource.api_version:
+            raise DecodeError(f'no kind "{kind}" is registered for version "{version}"')
+        return
+    if not kind or not version:
+        raise DecodeError(f"Object '{'apiVersion' if kind else 'Kind'}' is missing")
+    for field, value, wanted in (("kind", kind, resource.kind), ("apiVersion", version, resource.api_version)):
+        if value != wanted:
+            name = body["metadata"].get("name", "")
+            group = resource.group if field == "kind" else ""
+            raise invalid(str(kind), group, name, [invalid_value(field, value, f"must be {wanted}")])
+
+
+def _check_frame(body: JsonObject) -> None:
+    for field, kind, wanted in (
+        ("apiVersion", str, "string"),
+        ("kind", str, "string"),
+        ("metadata", dict, "v1.ObjectMeta"),
+    ):
+        value = body.get(field)
+        if value is not None and not isinstance(value, kind):
+            raise DecodeError(
+                f"json: cannot unmarshal {json_type(value)} into Go struct field .{field} of type {wanted}"
+            )
 
 
 def applier(call: Call, options: WriteOptions, plane: Plane) -> Make:
@@ -138,7 +183,7 @@ def applier(call: Call, options: WriteOptions, plane: Plane) -> Make:
         else:
             owners = ownership.read(old["metadata"])
             old["metadata"].pop("managedFields", None)
-        wanted = incoming.conformed(resource, _copy(config), [], resource.bare())
+        wanted = _fit(call, config, resource.bare())
         _drop_system(wanted, meta)
         merged, owners = ownership.apply(
             old,
@@ -151,9 +196,17 @@ def applier(call: Call, options: WriteOptions, plane: Plane) -> Make:
             force=options.force,
             ignored=ignored,
         )
-        return incoming.conformed(resource, merged, []), owners
+        return _fit(call, merged), owners
 
     return make
+
+
+def _fit(call: Call, body: JsonObject, shape: Shape | None = None) -> JsonObject:
+    """An object with exactly the fields of its kind; the body is left as it is."""
+    try:
+        return incoming.conformed(call.resource, _copy(body), [], shape)
+    except DecodeError as error:
+        raise _untyped(call, "", str(error)) from None
 
 
 def _copy(config: JsonObject) -> JsonObject:
@@ -174,11 +227,11 @@ def _check_config(call: Call, config: JsonObject) -> None:
     if not config.get("kind") or not config.get("apiVersion"):
         raise bad_request("invalid object type: apiVersion and kind must be set")
     incoming.check_kind(call, config)
-    meta = config.setdefault("metadata", {})
+    meta = config["metadata"] = {} if config.get("metadata") is None else config["metadata"]
     if not isinstance(meta, dict):
-        raise incoming.cannot_decode(
-            resource, "json: cannot unmarshal string into Go struct field .metadata of type v1.ObjectMeta"
-        )
+        raise _untyped(call, "", ".metadata: expected map")
+    if not isinstance(meta.get("name", ""), str):
+        raise _untyped(call, "", ".metadata.name: expected string")
     if meta.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     meta.setdefault("name", call.target.name)
@@ -186,13 +239,14 @@ def _check_config(call: Call, config: JsonObject) -> None:
         raise bad_request(
             f"the name of the object ({meta['name']}) does not match the name on the URL ({call.target.name})"
         )
-    unknown: list[str] = []
-    incoming.conformed(resource, _copy(config), unknown, resource.bare())
-    if unknown:
-        where = f"{meta.get('namespace', '')}/{call.target.name}"
-        problems = "\n".join(f".{path}: field not declared in schema" for path in unknown)
-        raise failure(
-            500,
-            "",
-            f"failed to create typed patch object ({where}; {resource.api_version}, Kind={resource.kind}): {problems}",
-        )
+    where = f"{meta.get('namespace', '')}/{call.target.name}"
+    problems = list(untyped(config, resource.bare(), ""))
+    if problems:
+        raise _untyped(call, where, "\n".join(problems))
+
+
+def _untyped(call: Call, where: str, problems: str) -> ApiStatusError:
+    """500, which is what a real server answers to a configuration that does not fit its schema."""
+    resource = call.resource
+    what = f"({where or '/'}; {resource.api_version}, Kind={resource.kind})"
+    return failure(500, "", f"failed to create typed patch object {what}: {problems}")

@@ -72,11 +72,14 @@ class Rules:
 
     Attributes:
         name_rule: subdomain, label or path.
+        metadata_last: metadata is looked at only when everything else is in order.
+        qualified_finalizers: finalizers of its own need a domain, as those of most built-in kinds do.
         generation: counts changes of everything but metadata and status.
         unconditional_update: PUT without resourceVersion is allowed.
         create_on_update: PUT of a missing object creates it.
         returns_deleted: DELETE answers the object even when it is gone.
         keeps_status_on_create: status of a POST is taken although there is a status subresource.
+        collected: deletions may wait for the garbage collector; without it every deletion is a plain one.
         orphans_by_default: DELETE without a policy leaves dependents alone.
         prepare_create: sets defaults and system fields on a new object.
         prepare_update: same for an update; gets the new and the old object.
@@ -87,11 +90,14 @@ class Rules:
     """
 
     name_rule: str = "subdomain"
+    metadata_last: bool = False
+    qualified_finalizers: bool = True
     generation: bool = False
     unconditional_update: bool = True
     create_on_update: bool = False
     returns_deleted: bool = False
     keeps_status_on_create: bool = False
+    collected: bool = True
     orphans_by_default: bool = False
     default: Callable[[JsonObject], None] = _nothing
     prepare_create: Callable[[JsonObject], None] = _nothing

@@ -48,7 +48,9 @@ class Reviews:
             body["status"] = self._rules(call.user, (body.get("spec") or {}).get("namespace", ""))
         else:
             spec = body.get("spec") or {}
-            user = call.user if kind == "SelfSubjectAccessReview" else _user_of(spec)
+            _check(kind, spec)
+            own = kind == "SelfSubjectAccessReview"
+            user = call.user if own else User(spec.get("user", ""), tuple(spec.get("groups") or ()))
             body["status"] = {"allowed": self._authorizer.allowed(user, _attributes(call, spec))}
         return answer(body, 201, negotiate(call.request.headers.get("accept", "")))
 
@@ -65,21 +67,27 @@ class Reviews:
         }
 
 
-def _user_of(spec: JsonObject) -> User:
-    name, groups = spec.get("user", ""), tuple(spec.get("groups") or ())
-    if not name and not groups:
-        problem = invalid_value("spec.user", "", "at least one of user or group must be specified")
-        raise invalid("SubjectAccessReview", "authorization.k8s.io", "", [problem])
-    return User(name, groups)
+def _check(kind: str, spec: JsonObject) -> None:
+    """Refuse a question that is none.
+
+    Raises:
+        ApiStatusError: 422, which names no kind, as a real server's does not.
+    """
+    problems = []
+    if (spec.get("resourceAttributes") is None) == (spec.get("nonResourceAttributes") is None):
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        problems.append(invalid_value("spec.resourceAttributes", None, text))
+    if kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
+        problems.append(invalid_value("spec.user", "", "at least one of user or group must be specified"))
+    if problems:
+        raise invalid("", "authorization.k8s.io", "", problems)
 
 
 def _attributes(call: Call, spec: JsonObject) -> Attributes:
-    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if (resource is None) == (path is None):
-        raise bad_request("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be specified")
+    path = spec.get("nonResourceAttributes")
     if path is not None:
         return Attributes(path.get("verb", ""), path=path.get("path", ""))
-    assert resource is not None
+    resource: JsonObject = spec["resourceAttributes"]
     attributes = Attributes(**{field: resource.get(field, "") for field in _FIELDS})
     if call.resource.namespaced and attributes.namespace != call.target.namespace:
         raise bad_request("spec.resourceAttributes.namespace must match the namespace of the path")

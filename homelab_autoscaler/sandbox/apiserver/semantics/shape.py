@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from homelab_api.meta import JsonObject
 
 UNSET: Any = object()
+ZERO_SCALARS: dict[str, Any] = {"string": "", "integer": 0, "boolean": False}
+"""What a field without a value shows, if it is always shown."""
 
 Kind = Literal[
     "object",
@@ -108,15 +110,19 @@ def resolver(table: JsonObject, zeros: dict[str, JsonObject]) -> Callable[[str],
 
     Args:
         table: type name to `{"fields": …}`, as hack/generate_builtin_types.py writes it.
-        zeros: type name to the fields that its objects always show.
+        zeros: type name to more fields that its objects always show; UNSET for those that they do not.
     """
     made: dict[str, Shape] = {}
 
     def of_type(name: str) -> Shape:
         if name not in made:
-            shape = made[name] = Shape(kind="object", name=name.rpartition(".")[2], zero=zeros.get(name, {}))
+            shape = made[name] = Shape(kind="object", name=name.rpartition(".")[2])
             for key, entry in table[name]["fields"].items():
                 shape.fields[key] = of_entry(entry)
+            # What OpenAPI calls required are the fields that Go's encoder never leaves out.
+            required = {key: table[name]["fields"][key].get("scalar") for key in table[name].get("required", ())}
+            plain = {key: ZERO_SCALARS[kind] for key, kind in required.items() if kind in ZERO_SCALARS}
+            shape.zero = {key: value for key, value in {**plain, **zeros.get(name, {})}.items() if value is not UNSET}
         return made[name]
 
     def of_entry(entry: JsonObject) -> Shape:

@@ -19,7 +19,11 @@ _ORDER = "$setElementOrder/"
 
 
 class StrategicPatchError(ValueError):
-    """A patch with a directive or a list item that makes no sense."""
+    """A patch with a directive that makes no sense."""
+
+
+class ListItemError(StrategicPatchError):
+    """A list item that cannot be merged; a real server takes it for an error of its own (500)."""
 
 
 def apply(target: Any, patch: Any, shape: Shape | None) -> Any:
@@ -74,7 +78,7 @@ def _merge_list(target: Any, patch: list[Any], shape: Shape, order: list[Any] | 
         return [item for item in patch if not (isinstance(item, dict) and item.get("$patch") == "replace")]
     for item in patch:
         if not isinstance(item, dict) or key not in item:
-            raise StrategicPatchError(f"map: {item} does not contain declared merge key: {key}")
+            raise ListItemError(f"map: {item} does not contain declared merge key: {key}")
         index = next(
             (at for at, one in enumerate(present) if isinstance(one, dict) and one.get(key) == item[key]), None
         )

@@ -2,7 +2,7 @@
 
 Validation proper is jsonschema-rs, on a translation of the schema (`nullable`, `x-kubernetes-int-or-string` and the
 old boolean form of exclusive bounds mean nothing to it). Its errors are turned into the causes that a real server
-gives. List uniqueness (`x-kubernetes-list-type`) is checked here.
+gives. What `x-kubernetes-list-type` asks of items is checked in `list_items`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import jsonschema_rs
 from homelab_autoscaler.sandbox.apiserver.builtin.types import OBJECT_META
 from homelab_autoscaler.sandbox.apiserver.semantics.cel import Rule
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
+from homelab_autoscaler.sandbox.apiserver.semantics.list_items import keyless_items, repeated_items
 from homelab_autoscaler.sandbox.apiserver.semantics.shape import STRING, UNSET, Kind, Shape
 from homelab_autoscaler.sandbox.status import (
     Cause,
@@ -142,10 +143,13 @@ def conform(value: Any, shape: Shape, path: str, unknown: list[str]) -> Any:
                     item = copy.deepcopy(child.default)
                     value[key] = conform(item, child, f"{path}.{key}" if path else key, unknown)
         return value
-    if shape.kind == "list" and isinstance(value, list) and shape.items is not None:
-        items = shape.items
-        if items.kind in {"object", "map", "list"}:
-            return [conform(item, items, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
+    if isinstance(value, list):
+        items = shape.items if shape.kind == "list" and shape.items is not None else shape
+        return [conform(item, items, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
+    if isinstance(value, dict) and shape.kind != "any" and not shape.preserve:
+        # An object where there should be none has no known fields.
+        unknown.extend(f"{path}.{key}" for key in value)
+        value.clear()
     return value
 
 
@@ -203,7 +207,11 @@ class Schema:
             earlier: problems that were found before; some of them keep rules from being evaluated.
         """
         found = [] if self._validator.is_valid(body) else _causes(self._validator.iter_errors(body))
-        found += [(duplicate(dotted(path), value), path) for path, value in _duplicates(body, self.shape, ())]
+        found += [(duplicate(dotted(path), value), path) for path, value in repeated_items(body, self.shape, ())]
+        found += [
+            (invalid_value(dotted(path), value, "must be an object for an array of list-type map"), path)
+            for path, value in keyless_items(body, self.shape, ())
+        ]
         if old is not None:
             found = [(cause, path) for cause, path in found if not _unchanged(body, old, path)]
         causes = [cause for cause, _ in found]
@@ -354,30 +362,6 @@ def _cause(error: Any, path: Path) -> Cause:
 
 def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _duplicates(value: Any, shape: Shape, path: Path) -> Iterable[tuple[Path, Any]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if isinstance(item, dict | list):
-                child = shape.field(key)
-                if child is not None and child.name != "ObjectMeta":
-                    yield from _duplicates(item, child, (*path, key))
-    elif isinstance(value, list):
-        seen: list[Any] = []
-        for index, item in enumerate(value):
-            if shape.keys or shape.is_set:
-                identity = (
-                    {key: item[key] for key in shape.keys if key in item}
-                    if shape.keys and isinstance(item, dict)
-                    else item
-                )
-                if any(same(identity, other) for other in seen):
-                    yield (*path, index), identity
-                else:
-                    seen.append(identity)
-            if shape.items is not None and isinstance(item, dict | list):
-                yield from _duplicates(item, shape.items, (*path, index))
 
 
 def _unchanged(body: Any, old: Any, path: Path) -> bool:

@@ -11,6 +11,8 @@ import uuid
 from typing import TYPE_CHECKING, TypeAlias
 
 from homelab_autoscaler.sandbox.apiserver.semantics import metadata, ownership
+from homelab_autoscaler.sandbox.apiserver.semantics.decode import zero_value
+from homelab_autoscaler.sandbox.apiserver.semantics.incoming import check_name
 from homelab_autoscaler.sandbox.apiserver.semantics.json_patch import same
 from homelab_autoscaler.sandbox.apiserver.semantics.ownership import Manager, Owners
 from homelab_autoscaler.sandbox.apiserver.store import Key
@@ -71,7 +73,7 @@ class Writer:
         meta = body["metadata"]
         namespace = call.target.namespace or ""
         self._check_namespace(call, meta, namespace)
-        if meta.get("resourceVersion"):
+        if not options.dry_run and _names_a_revision(meta.get("resourceVersion", "")):
             raise failure(500, "", "resourceVersion should not be set on objects to be created")
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = metadata.generated_name(meta["generateName"])
@@ -85,7 +87,7 @@ class Writer:
         if resource.has_status and not resource.rules.keeps_status_on_create:
             body.pop("status", None)
             if "status" in resource.shape.zero:
-                body["status"] = {}
+                body["status"] = zero_value(resource.shape.fields["status"])
         resource.rules.default(body)
         resource.rules.prepare_create(body)
         metadata.tidy(meta)
@@ -199,10 +201,7 @@ class Writer:
 
     async def _create_instead(self, call: Call, make: Make, options: WriteOptions) -> tuple[JsonObject, bool]:
         body, owners = make(None)
-        name = body["metadata"].get("name")
-        if name and name != call.target.name:
-            raise _other_name(name, call.target.name)
-        body["metadata"]["name"] = call.target.name
+        check_name(call, body)
         body["metadata"].pop("resourceVersion", None)
         return await self.create(call, body, options, owners), True
 
@@ -222,11 +221,9 @@ class Writer:
         resource = call.resource
         meta, old_meta = new["metadata"], old["metadata"]
         name = call.target.name
-        if meta.get("name") and meta["name"] != name:
-            raise _other_name(meta["name"], name)
+        check_name(call, new)
         if meta.get("namespace") and resource.namespaced and meta["namespace"] != old_meta.get("namespace"):
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        meta["name"] = name
         if resource.namespaced:
             meta["namespace"] = old_meta["namespace"]
         else:
@@ -242,6 +239,8 @@ class Writer:
             )
         version = meta.get("resourceVersion", "")
         if version and version != "0":
+            if not (version.isascii() and version.isdigit()):
+                raise failure(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
             if version != old_meta["resourceVersion"]:
                 raise stale(resource.plural, resource.group, name)
         elif not patching and not resource.rules.unconditional_update:
@@ -337,31 +336,36 @@ class Writer:
     def _validate(resource: Resource, body: JsonObject, old: JsonObject | None, subresource: str = "") -> None:
         meta = body["metadata"]
         rules = resource.rules
-        problems = metadata.validate(meta, rules.name_rule)
+        qualified = rules.qualified_finalizers and not resource.custom
+        problems = metadata.name_problems(meta, rules.name_rule, new=old is None)
+        problems += metadata.problems_of(meta, qualified_finalizers=qualified)
         if old is not None:
             found = metadata.validate_update(meta, old["metadata"])
             # A real server validates metadata of an update twice and lists each problem twice.
             problems += [*found, *found]
+        own: list[Cause] = []
         if resource.schema is not None:
-            problems += resource.schema.problems(body, old, problems)
+            own = resource.schema.problems(body, old, problems)
         elif subresource == "status" and old is not None:
-            problems += rules.validate_status(body, old)
+            own = rules.validate_status(body, old)
         else:
-            problems += rules.validate(body)
+            own = rules.validate(body)
             if old is not None and not subresource:
-                problems += rules.validate_update(body, old)
+                own += rules.validate_update(body, old)
+        problems = own if own and rules.metadata_last else [*problems, *own]
         if problems:
             # Events of either group are validated, and named in errors, as the core kind.
             group = "" if resource.collection == "/events" else resource.group
             raise invalid(resource.kind, group, meta.get("name", ""), problems)
 
 
+def _names_a_revision(text: str) -> bool:
+    """Whether a new object claims to have been stored before; what is no number says nothing."""
+    return text.isascii() and text.isdigit() and int(text) != 0
+
+
 def _with_kind(options: WriteOptions, kind: str) -> JsonObject:
     return {**options.to_json(), "kind": kind}
-
-
-def _other_name(given: str, wanted: str) -> Exception:
-    return bad_request(f"the name of the object ({given}) does not match the name on the URL ({wanted})")
 
 
 def _same_content(old: JsonObject, new: JsonObject) -> bool:
