@@ -72,22 +72,39 @@ class Watcher:
     def __init__(self, config):
         self.seen, self.done = {}, {}
         self._transport = Transport(config, SystemClock())
-        source = ApiListWatch(self._transport, SystemClock(), Widget.resource)
-        page = source.list(resource_version="", limit=0, continue_token="")
-        self._watch = source.watch(resource_version=page.resource_version, timeout_seconds=600, initial_events=False)
+        self._source = ApiListWatch(self._transport, SystemClock(), Widget.resource)
+        self._version = self._source.list(resource_version="", limit=0, continue_token="").resource_version
+        self._closed = False
+        self._open()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def _open(self):
+        self._watch = self._source.watch(resource_version=self._version, timeout_seconds=600, initial_events=False)
+
     def _run(self):
-        for event in self._watch:
-            name = event.object["metadata"].get("name")
-            if event.type in {"ADDED", "MODIFIED"}:
-                now = time.perf_counter()
-                self.seen.setdefault(name, now)
-                if (event.object.get("status") or {}).get("seen"):
-                    self.done.setdefault(name, now)
+        while not self._closed:
+            try:
+                for event in self._watch:
+                    self._take(event)
+                why = "ended"
+            except ApiError as error:
+                why = str(error)
+            if not self._closed:  # a server cuts a watch that does not keep up
+                print(f"the bench's own watch is opened again: {why}", file=sys.stderr)
+                self._open()
+
+    def _take(self, event):
+        now = time.perf_counter()
+        metadata = event.object["metadata"]
+        self._version = metadata["resourceVersion"]
+        if event.type in {"ADDED", "MODIFIED"}:
+            self.seen.setdefault(metadata["name"], now)
+            if (event.object.get("status") or {}).get("seen"):
+                self.done.setdefault(metadata["name"], now)
 
     def close(self):
+        self._closed = True
         self._watch.close()
         self._thread.join(5)
         self._transport.close()

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import urllib3
 
@@ -74,6 +74,14 @@ class RequestSeen:
 Observer = Callable[[RequestSeen], None]
 
 
+class _Common(NamedTuple):
+    """Headers that all requests have, also as they are sent, and since when they are known."""
+
+    headers: dict[str, str]
+    lines: str
+    since: float
+
+
 class Transport:
     """A pool of connections to one API server, shared by any number of threads.
 
@@ -113,7 +121,7 @@ class Transport:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent,
         }
-        self._credential: tuple[str | None, float] | None = None
+        self._known: _Common | None = None
         self._observer = observer
         self._on_date = on_date
         self._prefix = (parsed.path or "").rstrip("/")
@@ -145,7 +153,7 @@ class Transport:
         if self._on_date is not None:
             self._on_date(reply.headers.get("date"), started)
         if reply.status == 401:
-            self._credential = None
+            self._known = None
         self._tell(method, reply.status, started, sent, len(reply.body), throttled, attempt)
         return reply
 
@@ -168,7 +176,7 @@ class Transport:
             self._tell("GET", 0, started, 0, 0, throttled, 1)
             raise
         if status == 401:
-            self._credential = None
+            self._known = None
         self._tell("GET", status, started, 0, 0, throttled, 1)
         return opened
 
@@ -217,11 +225,10 @@ class Transport:
         return status, reply
 
     def _request(self, method: str, target: str, body: bytes | None, content_type: str) -> bytes:
-        lines = [f"{method} {self._prefix}{target} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in self._headers(body, content_type).items()]
-        if body is not None or method != "GET":
-            lines.append(f"Content-Length: {len(body or b'')}")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+        head = f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._common().lines}"
+        if body is not None:
+            return f"{head}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n".encode("latin-1") + body
+        return (f"{head}\r\n" if method == "GET" else f"{head}Content-Length: 0\r\n\r\n").encode("latin-1")
 
     def _through_proxy(self, method: str, target: str, body: bytes | None, content_type: str, timeout: float) -> Reply:
         response = self._open(method, target, body, content_type, timeout, preload=True)
@@ -246,7 +253,9 @@ class Transport:
                 method,
                 self._prefix + target,
                 body=body,
-                headers=self._headers(body, content_type),
+                headers=self._common().headers
+                if body is None
+                else {**self._common().headers, "Content-Type": content_type},
                 retries=False,
                 redirect=False,
                 assert_same_host=False,
@@ -256,22 +265,16 @@ class Transport:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._unanswered(method, target, error, sent=not isinstance(error, _NOT_SENT)) from error
 
-    def _headers(self, body: bytes | None, content_type: str) -> dict[str, str]:
-        headers = dict(self._base)
-        if body is not None:
-            headers["Content-Type"] = content_type
-        credential = self._authorize()
-        if credential:
-            headers["Authorization"] = credential
-        return headers
-
-    def _authorize(self) -> str | None:
-        # Asking means files, plugins, and in the official loaders a good part of a millisecond each time.
+    def _common(self) -> _Common:
+        # Asking for the credential means files, plugins, and in the official loaders a good part of a millisecond.
         now = self._clock.monotonic()
-        known = self._credential
-        if known is None or now - known[1] >= CREDENTIAL_AGE:
-            known = self._credential = (self._authorization(), now)
-        return known[0]
+        common = self._known
+        if common is None or now - common.since >= CREDENTIAL_AGE:
+            credential = self._authorization()
+            headers = {**self._base, "Authorization": credential} if credential else self._base
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            common = self._known = _Common(headers, lines, now)
+        return common
 
     def _look_up(self, host: str, port: int) -> None:
         """Measure how long it takes to resolve the server's name; an address needs no resolving."""

@@ -51,11 +51,11 @@ class PriorityQueue(Generic[K]):
         self._clock = clock
         self._limiter: RateLimiter[K] = limiter or ExponentialLimiter()
         self._metrics = metrics or NoQueueMetrics()
-        lock = threading.Lock()
-        # Idle workers wait on one condition; a single one of them, the timekeeper, on the other for the next delay.
-        self._idle = threading.Condition(lock)
-        self._timer = threading.Condition(lock)
-        self._idle_waiters = 0
+        self._lock = threading.Lock()
+        # An idle worker waits on a condition of its own; a single one of them, the timekeeper, for the next delay.
+        # The last to fall idle is the first to be woken: its memory is still warm.
+        self._idle: list[threading.Condition] = []
+        self._timer = threading.Condition(self._lock)
         self._timekeeper = False
         self._entries: dict[K, _Entry[K]] = {}
         self._ready: list[tuple[int, int, _Entry[K]]] = []
@@ -82,7 +82,7 @@ class PriorityQueue(Generic[K]):
         if rate_limited:
             limit = self._limiter.when(key)
             delay = limit if after is None or after <= 0 else min(limit, after)
-        with self._idle:
+        with self._lock:
             if not self._shutting_down:
                 self._merge(key, priority or 0, delay)
 
@@ -110,7 +110,7 @@ class PriorityQueue(Generic[K]):
         Raises:
             QueueShutDown: it is shut down, whether or not keys are left.
         """
-        with self._idle:
+        with self._lock:
             while True:
                 if self._shutting_down:
                     raise QueueShutDown
@@ -122,7 +122,7 @@ class PriorityQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """The work on this key has ended, well or not. Ignored for a key that nobody has."""
-        with self._idle:
+        with self._lock:
             taken = self._processing.pop(key, None)
             if taken is None:
                 return
@@ -135,10 +135,11 @@ class PriorityQueue(Generic[K]):
 
     def shut_down(self) -> None:
         """Take no more keys and let every `get` raise. Harmless when repeated."""
-        with self._idle:
+        with self._lock:
             self._shutting_down = True
-            self._idle_waiters = 0
-            self._idle.notify_all()
+            for idle in self._idle:
+                idle.notify()
+            self._idle.clear()
             self._timer.notify_all()
 
     @property
@@ -148,19 +149,19 @@ class PriorityQueue(Generic[K]):
 
     def __len__(self) -> int:
         """How many keys are ready, including those that wait for a worker to finish with them."""
-        with self._idle:
+        with self._lock:
             self._mature()
             return self._ready_count
 
     def delayed(self) -> dict[K, float]:
         """Keys that wait for a time, with the seconds left."""
-        with self._idle:
+        with self._lock:
             now = self._clock.monotonic()
             return {k: e.ready_at - now for k, e in self._entries.items() if e.ready_at is not None}
 
     def processing(self) -> dict[K, float]:
         """The keys that are with workers, each with the seconds since it was handed out."""
-        with self._idle:
+        with self._lock:
             now = self._clock.monotonic()
             return {key: max(0.0, now - since) for key, (since, _) in self._processing.items()}
 
@@ -269,13 +270,15 @@ class PriorityQueue(Generic[K]):
             finally:
                 self._timekeeper = False
         else:
-            self._idle_waiters += 1
-            self._clock.wait(self._idle, None)
+            idle = threading.Condition(self._lock)
+            self._idle.append(idle)
+            self._clock.wait(idle, None)
+            if idle in self._idle:  # nobody woke it
+                self._idle.remove(idle)
 
     def _wake_one(self) -> None:
         # Whoever is woken is no idle waiter any more, so that the next wake-up goes to somebody else.
-        if self._idle_waiters:
-            self._idle_waiters -= 1
-            self._idle.notify()
+        if self._idle:
+            self._idle.pop().notify()
         else:
             self._timer.notify()
