@@ -46,8 +46,10 @@ bench: $(STAMP) ## Measure what the README states
 
 .PHONY: faults
 faults: $(STAMP) ## Break the manager at every write of every story, in every way (ARGS="--story boot --fault KILL_AFTER")
-	@PYTHONPATH=test/support nice $(BIN)/python -m lab.campaign --virtual $(ARGS)
-	@PYTHONPATH=test/support nice $(BIN)/python -m lab.campaign $(ARGS)
+	@export PYTHONPATH=test/support; failed=0; \
+	nice $(BIN)/python -m lab.campaign --virtual $(ARGS) || failed=1; \
+	nice $(BIN)/python -m lab.campaign $(ARGS) || failed=1; \
+	exit $$failed
 
 .PHONY: conformance
 conformance: $(STAMP) ## Run a black-box battery for API servers against the control plane (CONFORMANCE=its directory)
