@@ -240,6 +240,9 @@ class Machine:
 
     async def _turn_on(self) -> None:
         await self._around.clock.sleep(self.behaviour.firmware_delay)
+        if self._power is Power.UP:
+            return  # an `off` that had not begun yet was called back
+        self._end_system()
         await self._boot()
 
     async def _boot(self) -> None:
@@ -258,11 +261,14 @@ class Machine:
                 with contextlib.suppress(ApiStatusError, OSError):
                     await self._kubelet.say_shutting_down()
             await self._around.clock.sleep(self.behaviour.stop_seconds)
+        self._end_system()
+        self._set(Power.OFF)
+
+    def _end_system(self) -> None:
         if self._system is not None:
             self._system.cancel()
             self._system = None
         self._lose_memory()
-        self._set(Power.OFF)
 
     def _start_system(self) -> None:
         around = self._around

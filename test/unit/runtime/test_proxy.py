@@ -69,7 +69,7 @@ def pipe(source, target):
 
 @pytest.fixture
 def proxied(tmp_path):
-    """A transport that reaches a TLS server through a CONNECT proxy, the servers that the proxy was asked for, and its own."""
+    """A transport that reaches a TLS server through a CONNECT proxy; the servers that it was asked for; its own."""
     now = datetime.now(UTC)
     authority = make_authority("test", now, timedelta(days=1))
     serving = issue(authority, ["localhost"], now, timedelta(days=1))

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from homelab_autoscaler.sandbox.clock import ManualSandboxClock
@@ -33,8 +33,10 @@ def consistent(machine):
         assert powers[-1] is machine.power
 
 
+@example(steps=[61.0, "off", "on", 1.0], initially_on=True)
+@example(steps=[61.0, "off", 1.0, "on", 1.0], initially_on=True)
 @settings(max_examples=150, deadline=None)
-@given(st.lists(STEPS, max_size=25), st.booleans())
+@given(steps=st.lists(STEPS, max_size=25), initially_on=st.booleans())
 def test_every_order_of_events_leaves_a_consistent_machine(steps, initially_on):
     async def story():
         clock = ManualSandboxClock()
