@@ -383,9 +383,11 @@ class ClaimReconciler:
                 ),
             )
             return None
+        if claim.marked:
+            return None
         finished = claim.status.finished_at or now
         until = finished + timedelta(seconds=max(self._ttl(claim), self._settings.collect_min))
-        if now >= until and not claim.marked:
+        if now >= until:
             self._delete(claim)
             return None
         return until
