@@ -383,14 +383,13 @@ class ClaimReconciler:
                 ),
             )
             return None
-        if claim.marked:
-            return None
         finished = claim.status.finished_at or now
         until = finished + timedelta(seconds=max(self._ttl(claim), self._settings.collect_min))
-        if now >= until:
+        if now < until:
+            return until
+        if not claim.marked:
             self._delete(claim)
-            return None
-        return until
+        return None
 
     def _slot_exists(self, claim: NodeClaim) -> bool:
         try:

@@ -186,3 +186,13 @@ def test_jobs_tell_people_their_slot_pool_claim_and_kind(life):
             ("NodeClaim", True),
             ("Node", False),
         ]
+
+
+def test_a_slot_tells_whether_the_autoscaler_counts_it(life):
+    told_of = []
+    for write in life.writes:
+        if write.group == names.GROUP and write.resource == "nodes" and write.subresource == "status":
+            said = {entry["type"]: entry["reason"] for entry in write.after["status"]["conditions"]}
+            told_of.append(said.get("Autoscaler"))
+    assert list(dict.fromkeys(told_of)) == ["NotInTarget", "InTarget", "Deleting"]
+    assert told_of[-1] == "NotInTarget"
