@@ -220,7 +220,7 @@ class SlotReconciler:
     def _stop(self, scope: SlotScope, this: _Pass, read_at: float) -> None:
         if scope.owner is None and self._wait_before_first_stop(scope, this, read_at):
             return
-        held = self._mass_failure(scope) or self._returned(scope)
+        held = self._mass_failure(scope) or scope.returned_until
         if held is not None:
             this.again(held)
             return
@@ -295,17 +295,6 @@ class SlotReconciler:
             return False
         this.again(until)
         return True
-
-    def _returned(self, scope: SlotScope) -> datetime | None:
-        """A machine that its owner gave back stays on for a while, so that nobody's screen goes dark at their hand."""
-        text = scope.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL)
-        if scope.owner is not None or not text:
-            return None
-        try:
-            until = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-        return until if until.tzinfo is not None and scope.now < until else None
 
     def _mass_failure(self, scope: SlotScope) -> datetime | None:
         """Rows 2 and 11 wait while much of the pool went off at once; a marked claim is a wish and does not wait."""

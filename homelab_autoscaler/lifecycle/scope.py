@@ -152,6 +152,21 @@ class SlotScope:
         born = self.node.metadata.creation_timestamp if self.node else None
         return bool(ended) and (born is None or max(ended) >= born)
 
+    @property
+    def returned_until(self) -> datetime | None:
+        """Until when a machine that its owner gave back stays on though nobody claims it; None if it need not.
+
+        So nobody's screen goes dark at their hand (model section 10, Return).
+        """
+        text = self.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL)
+        if self.owner is not None or not text:
+            return None
+        try:
+            until = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return until if until.tzinfo is not None and self.now < until else None
+
     def settle_until(self) -> datetime | None:
         """Until when a machine that still counts as on is given time to go off; None when no shutdown ended lately.
 

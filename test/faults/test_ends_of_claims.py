@@ -7,7 +7,7 @@ from virtual.rest import at_rest, commands_of_jobs
 
 from homelab_api import names
 from homelab_api.core import CoreNode
-from homelab_api.v2alpha1 import Node, NodeClaim, NodeReclaim, SlotCondition
+from homelab_api.v2alpha1 import Group, Node, NodeClaim, NodeReclaim, SlotCondition
 from homelab_autoscaler.runtime import MergePatch
 
 pytestmark = pytest.mark.faults
@@ -56,6 +56,7 @@ def test_a_booting_claim_that_is_deleted_is_reversed_to_its_end_and_completed(cl
     cluster.until("asked", lambda: cluster.commands() == ["on"], step=0.2)
     cluster.client.delete(NodeClaim, claim.name, "lab")
     cluster.until("gone", lambda: cluster.phase(claim) == "gone")
+    assert cluster.power() == "off", "it does not go before its machine"
     cluster.until("free", lambda: at_rest(cluster))
     assert commands_of_jobs(cluster) == ["on", "off"]
     assert (last(cluster).phase, last(cluster).reason, last(cluster).reached_ready) == (
@@ -63,6 +64,25 @@ def test_a_booting_claim_that_is_deleted_is_reversed_to_its_end_and_completed(cl
         "DeletedByHand",
         False,
     )
+
+
+def test_of_a_boot_that_is_reversed_the_startup_job_is_ended_before_the_shutdown_begins(cluster):
+    cluster.machine()
+    cluster.script("on", "m", hangs=True)
+    claim = cluster.claim()
+    cluster.until("asked", lambda: cluster.commands() == ["on"], step=0.2)
+    since = cluster.plane.server.store.revision
+    cluster.unclaim(claim)
+    cluster.until("told to stop", lambda: "off" in cluster.commands(), within=30)
+    order = [
+        (write.verb, write.name.rpartition("-startup")[0] != "")
+        for write in cluster.writes(since)
+        if write.resource == "jobs" and write.verb in {"create", "delete"} and ":manager" in write.user
+    ]
+    assert order == [("delete", True), ("create", False)]
+    assert not [pod for pod in cluster.pods() if "startup" in pod.name], "its script does not run on"
+    cluster.until("gone", lambda: cluster.phase(claim) == "gone")
+    assert cluster.power() == "off"
 
 
 # --- given up by hand ---------------------------------------------------------------------------------------------
@@ -243,6 +263,21 @@ def test_a_slots_finalizer_is_there_from_its_first_pass_and_keeps_it_while_its_m
         assert not cluster.node().spec.unschedulable
     else:
         assert cluster.power() == "off"
+
+
+def test_a_group_that_is_deleted_stays_readable_until_no_machine_needs_its_rules(cluster):
+    cluster.machine()
+    claim = cluster.ready()
+    assert names.FINALIZER_GROUP in cluster.get(Group, "pool").metadata.finalizers
+    cluster.client.delete(Group, "pool", "lab")
+    cluster.run(600)
+    assert cluster.get(Group, "pool").marked
+    assert cluster.phase(claim) == "ready", "its machine goes on serving"
+    assert not cluster.increase()
+    cluster.unclaim(claim)
+    cluster.until("off by the group's rules", lambda: cluster.phase(claim) == "gone")
+    cluster.until("gone", lambda: cluster.get(Group, "pool") is None, within=60)
+    assert commands_of_jobs(cluster) == ["on", "off"]
 
 
 def test_a_claim_that_the_owner_ended_lets_go_when_the_owner_gives_the_machine_back(cluster):

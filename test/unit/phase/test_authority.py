@@ -66,7 +66,7 @@ MARKS = {
         "lifecycle/shutdown.py": "names it to people",
     },
     "ANNOTATION_SCALE_DOWN_DISABLED": {"lifecycle/node_marks.py": "writes it"},
-    "ANNOTATION_RETURN_UNTIL": {"controllers/slot.py": "reads it"},
+    "ANNOTATION_RETURN_UNTIL": {"lifecycle/scope.py": "reads it"},
 }
 
 KINDS = {
