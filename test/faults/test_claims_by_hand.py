@@ -220,3 +220,17 @@ def test_an_ended_claim_without_a_slot_that_something_else_keeps_costs_no_passes
     passes = cluster.operator.passes["claim"]
     cluster.run(60)
     assert cluster.operator.passes["claim"] - passes < 5
+
+
+def test_a_paused_slot_is_offered_to_nobody_and_goes_on_as_it_was(cluster):
+    cluster.machine("serves", slot={"paused": True}, boot_seconds=10)
+    cluster.machine("rests", slot={"paused": True}, boot_seconds=10)
+    claim = cluster.claim_by_hand("mine", "serves")
+    cluster.until("ready", lambda: cluster.phase(claim) == "ready")
+    assert not cluster.increase()
+    cluster.client.patch(Node, "rests", "lab", MergePatch({"spec": {"paused": False}}))
+    cluster.run(1)
+    assert cluster.increase()
+    cluster.client.delete(NodeClaim, "mine", "lab")
+    cluster.until("off", lambda: at_rest(cluster, "serves"))
+    assert commands_of_jobs(cluster, "serves") == ["on", "off"]
