@@ -103,6 +103,14 @@ class KubeModel(BaseModel):
         """The object as JSON values, without unset optional fields (None is left out)."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
+    def to_replacement(self) -> JsonObject:
+        """The object as JSON values with a null for each unset field.
+
+        In a merge patch it takes the place of the whole object that was there: what is unset now is gone. With
+        `to_json` a field of the object before would stay, and be read as one of the new.
+        """
+        return self.model_dump(mode="json", by_alias=True)
+
 
 class OwnerReference(KubeModel):
     """A reference from a dependant to an object that owns it; garbage collection follows `uid`."""

@@ -260,7 +260,7 @@ class ClaimReconciler:
             return slot
         log.info("claim digested", slot=slot.name, claim=claim.name, reason=claim.status.reason)
         return self._client.patch_status(
-            slot, {"lastClaim": kept.to_json()}, resource_version=slot.metadata.resource_version
+            slot, {"lastClaim": kept.to_replacement()}, resource_version=slot.metadata.resource_version
         )
 
     def _let_go(self, scope: SlotScope, claim: NodeClaim) -> datetime | None:

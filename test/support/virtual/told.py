@@ -1,0 +1,38 @@
+"""What became of an object, write by write, as the API server's log tells it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from homelab_api.meta import JsonObject, KubeObject
+    from virtual.cluster import Cluster
+
+OPERATOR = "system:serviceaccount:homelab:manager"
+
+
+def writes_of(cluster: Cluster, kind: type[KubeObject], name: str, since: int = 0) -> list[Any]:
+    """What the operator wrote to one object."""
+    resource = kind.resource
+    return [
+        write
+        for write in cluster.writes(since)
+        if (write.group, write.resource, write.name, write.user) == (resource.group, resource.plural, name, OPERATOR)
+    ]
+
+
+def told(body: JsonObject, path: str) -> Any:
+    """The value at a dotted path; None if there is none."""
+    found: Any = body
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def values(cluster: Cluster, kind: type[KubeObject], name: str, path: str, since: int = 0) -> list[Any]:
+    """Every value that the operator gave to a field, in order; a write that left it alone is not among them."""
+    return [
+        told(write.after, path)
+        for write in writes_of(cluster, kind, name, since)
+        if told(write.before or {}, path) != told(write.after, path)
+    ]
