@@ -372,12 +372,17 @@ class ClaimReconciler:
                 ),
             )
             return None
+        return self._collect_without_slot(claim, now)
+
+    def _collect_without_slot(self, claim: NodeClaim, now: datetime) -> datetime | None:
+        if claim.marked:
+            return None  # Somebody else's finalizer keeps it.
         finished = claim.status.finished_at or now
         until = finished + timedelta(seconds=max(self._ttl(claim), self._settings.collect_min))
-        if now >= until and not claim.marked:
-            self._delete(claim)
-            return None
-        return until
+        if now < until:
+            return until
+        self._delete(claim)
+        return None
 
     def _slot_exists(self, claim: NodeClaim) -> bool:
         try:

@@ -290,8 +290,10 @@ class SlotReconciler:
             return True
         born = [self._started_at, slot.metadata.creation_timestamp, group.metadata.creation_timestamp]
         until = max(at for at in born if at) + timedelta(seconds=self._settings.never_used_wait)
+        if scope.now >= until:
+            return False
         this.again(until)
-        return scope.now < until
+        return True
 
     def _returned(self, scope: SlotScope) -> datetime | None:
         """A machine that its owner gave back stays on for a while, so that nobody's screen goes dark at their hand."""
