@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from virtual.operator import Recorder
 from virtual.rest import at_rest, commands_of_jobs
-from virtual.told import OPERATOR, told, values, writes_of
+from virtual.told import OPERATOR, annotations, told, values, writes_of
 
 from homelab_api import names
 from homelab_api.conditions import condition
@@ -274,6 +274,8 @@ def test_a_boot_without_a_deadline_that_comes_to_no_end_is_ended_by_force(cluste
     limit = timedelta(seconds=cluster.settings.stuck_threshold())
     assert limit == timedelta(seconds=1030), "one boot window and one lock window; never less than fifteen minutes"
     assert limit <= status.finished_at - started <= limit + timedelta(seconds=5)
+    cluster.run(0.1)
+    assert annotations(cluster, Node, "m", names.ANNOTATION_LOCK)[:2] == ["scale-up", None]
     cluster.until("off", lambda: at_rest(cluster), within=600)
     assert commands_of_jobs(cluster) == ["on", "off"]
 
@@ -345,3 +347,20 @@ def test_past_the_bound_a_claim_fails_before_any_machine_is_asked_for(cluster):
     assert not [write for write in writes_of(cluster, Node, "m", since) if locked(write.after)]
     assert not cluster.fresh(fourth).committed
     assert cluster.slot().status.last_claim.attempt == 3, "it says nothing about the machine"
+
+
+def test_an_ended_claim_that_somebody_elses_finalizer_keeps_is_left_in_peace(cluster):
+    """Its slot never was, it is deleted and over, and nothing of ours is left to do."""
+    body = {
+        "metadata": {"name": "mine", "namespace": "lab", "finalizers": ["example.org/keep"]},
+        "spec": {"slotRef": {"name": "nowhere"}, "call": "Manual", "group": "pool", "ttlSecondsAfterFinished": 120},
+    }
+    claim = cluster.client.create_json(NodeClaim, body, "lab")
+    cluster.until("failed", lambda: cluster.phase(claim) == "failed")
+    assert cluster.reason(claim) == "InvalidSlot"
+    cluster.client.delete(NodeClaim, "mine", "lab")
+    cluster.run(150)
+    passes = cluster.operator.passes["claim"]
+    cluster.run(60)
+    assert cluster.operator.passes["claim"] - passes <= 1
+    assert cluster.fresh(claim).marked
