@@ -11,6 +11,7 @@ from homelab_api import names
 from homelab_api.core import CoreNode
 from homelab_api.v2alpha1 import Group, Node, SlotPhase
 from homelab_autoscaler.runtime import MergePatch, Result
+from homelab_autoscaler.sandbox.apiserver import Fault
 
 LIES = {
     "previousPhase": "ready",
@@ -237,6 +238,22 @@ def test_a_pass_with_an_older_view_of_the_node_does_not_write_over_what_was_obse
         ask_for_a_pass(cluster)
         cluster.run(1)
     assert values(cluster, Node, "m", "status.phase", since) == []
+    assert cluster.slot().status.phase == "off"
+
+
+@pytest.mark.parametrize("writer", ["slot", "observation"])
+def test_a_report_that_was_refused_is_made_again_though_no_event_follows(cluster, writer):
+    """Nobody else writes anything: without a wish of its own the next look would come five minutes later."""
+    cluster.machine()
+    cluster.run(30)
+    other = "observation" if writer == "slot" else "slot"
+    cluster.operator.reconcilers[other] = _Deaf()
+    refusal = Fault(kind="conflict", verb="patch", resource="*nodes", subresource="status", user="*manager*", count=3)
+    cluster.client.patch(Node, "m", "lab", MergePatch({"status": {"phase": "ready"}}), subresource="status")
+    cluster.plane.server.faults.add(refusal)
+    cluster.run(1)
+    assert cluster.slot().status.phase == "ready", "refused"
+    cluster.run(4)
     assert cluster.slot().status.phase == "off"
 
 
