@@ -359,20 +359,3 @@ def test_past_the_bound_a_claim_fails_before_any_machine_is_asked_for(cluster):
     assert not [write for write in writes_of(cluster, Node, "m", since) if locked(write.after)]
     assert not cluster.fresh(fourth).committed
     assert cluster.slot().status.last_claim.attempt == 3, "it says nothing about the machine"
-
-
-def test_an_ended_claim_that_somebody_elses_finalizer_keeps_is_left_in_peace(cluster):
-    """Its slot never was, it is deleted and over, and nothing of ours is left to do."""
-    body = {
-        "metadata": {"name": "mine", "namespace": "lab", "finalizers": ["example.org/keep"]},
-        "spec": {"slotRef": {"name": "nowhere"}, "call": "Manual", "group": "pool", "ttlSecondsAfterFinished": 120},
-    }
-    claim = cluster.client.create_json(NodeClaim, body, "lab")
-    cluster.until("failed", lambda: cluster.phase(claim) == "failed")
-    assert cluster.reason(claim) == "InvalidSlot"
-    cluster.client.delete(NodeClaim, "mine", "lab")
-    cluster.run(150)
-    passes = cluster.operator.passes["claim"]
-    cluster.run(60)
-    assert cluster.operator.passes["claim"] - passes <= 1
-    assert cluster.fresh(claim).marked
