@@ -15,7 +15,7 @@ from homelab_api import names
 from homelab_api.core import CoreNode, Job
 from homelab_api.meta import KubeObject
 from homelab_api.v2alpha1 import ClaimPhase, Group, Node, NodeClaim, NodeReclaim, PowerState
-from homelab_autoscaler.claim.debt import in_debt, job_type
+from homelab_autoscaler.claim.debt import in_debt, job_type, owned_by
 from homelab_autoscaler.claim.names import label_value
 from homelab_autoscaler.claim.of_slot import claims_of_slots
 from homelab_autoscaler.lifecycle.pulse import KubeletPulse, Pulse
@@ -132,9 +132,23 @@ class SlotScope:
         return self.owner is None or not self.owner.committed or not self.owes(self.owner)
 
     def owes(self, claim: NodeClaim) -> bool:
-        """Whether the claim owes the machine a shutdown."""
-        off = self.power is PowerState.OFF
-        return in_debt(claim, self.jobs, gone_silent=off and self.pulse is Pulse.SILENT)
+        """Whether the claim owes the machine a shutdown.
+
+        Hung, cut off or off: a silent machine looks alike. It owes nothing if it went so by itself; but whoever
+        withdraws its claim gets one shutdown tried first. A machine that is off already takes no harm from that.
+        """
+        gone = self.power is PowerState.OFF and self.pulse is Pulse.SILENT
+        return in_debt(claim, self.jobs, gone_silent=gone and (not claim.marked or self._tried(claim)))
+
+    def _tried(self, claim: NodeClaim) -> bool:
+        """Whether a shutdown of the claim was tried to its end, whatever came of it.
+
+        A Job that was counted and is not there may be about to be created; after a while it was taken away.
+        """
+        if any(job_type(job) == names.JOB_TYPE_SHUTDOWN and owned_by(job, claim.uid) for job in self.jobs):
+            return not self.unfinished(names.JOB_TYPE_SHUTDOWN)
+        counted = claim.status.last_shutdown_attempt_at
+        return counted is not None and self.now >= counted + timedelta(seconds=self.off_settle)
 
     def shutdown_ended_at(self) -> datetime | None:
         """When the slot's latest shutdown Job ended, None if none did."""
