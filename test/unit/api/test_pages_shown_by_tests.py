@@ -2,7 +2,8 @@
 
 The pages are docs/faults.md, docs/field-reports.md and every docs/behaviour-*.md. In a table of theirs the first
 column is what is promised and the last one, `Shown by`, names the test as `path::test` or `path::Class::test`; several
-tests are parted by commas. That a test notices when its row is broken is for its reader to judge; here is only what can be checked.
+tests are parted by commas. That a test notices when its row is broken is for its reader to judge; here is only what can
+be checked.
 """
 
 import ast
