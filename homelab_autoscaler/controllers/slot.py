@@ -19,7 +19,7 @@ from homelab_autoscaler.claim.create import SlotUnavailableError
 from homelab_autoscaler.claim.deadlines import overdue, stuck_after
 from homelab_autoscaler.claim.debt import job_type, owned_by
 from homelab_autoscaler.controllers import slot_checks
-from homelab_autoscaler.lifecycle import events
+from homelab_autoscaler.lifecycle import annotated, events
 from homelab_autoscaler.lifecycle.ledger import ShutdownLedger
 from homelab_autoscaler.lifecycle.lock import LockKind, LockRefusedError, read_lock
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
@@ -297,14 +297,8 @@ class SlotReconciler:
 
     def _returned(self, scope: SlotScope) -> datetime | None:
         """A machine that its owner gave back stays on for a while, so that nobody's screen goes dark at their hand."""
-        text = scope.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL)
-        if scope.owner is not None or not text:
-            return None
-        try:
-            until = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-        return until if until.tzinfo is not None and scope.now < until else None
+        until = annotated.instant(scope.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL))
+        return until if scope.owner is None and until is not None and scope.now < until else None
 
     def _mass_failure(self, scope: SlotScope) -> datetime | None:
         """Rows 2 and 11 wait while much of the pool went off at once; a marked claim is a wish and does not wait."""
