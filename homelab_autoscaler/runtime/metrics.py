@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -15,9 +14,9 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
 
-from homelab_autoscaler.runtime.queue.metrics import QueueMetrics
+from homelab_autoscaler.runtime.live_metrics import LiveCollector
+from homelab_autoscaler.runtime.tally import PassTally, QueueTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,8 +32,6 @@ RECONCILE_BUCKETS = (
 QUEUE_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0, math.inf)
 REST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, math.inf)
 SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, math.inf)
-_MAX_PRIORITIES = 25
-OTHER_PRIORITIES = "other"
 
 
 class Metrics:
@@ -44,7 +41,6 @@ class Metrics:
         self.registry = registry or CollectorRegistry()
         r = self.registry
         c = ("controller",)
-        self.reconcile_total = _counter("controller_runtime_reconcile_total", "Passes by result", (*c, "result"), r)
         self.reconcile_errors = _counter("controller_runtime_reconcile_errors_total", "Passes that failed", c, r)
         self.terminal_errors = _counter(
             "controller_runtime_terminal_reconcile_errors_total", "Passes that failed for good", c, r
@@ -55,28 +51,14 @@ class Metrics:
         self.reconcile_timeouts = _counter(
             "controller_runtime_reconcile_timeouts_total", "Passes that ran over their time limit", c, r
         )
-        self.reconcile_time = Histogram(
-            "controller_runtime_reconcile_time_seconds", "Length of passes", c, registry=r, buckets=RECONCILE_BUCKETS
-        )
         self.max_concurrent = Gauge(
             "controller_runtime_max_concurrent_reconciles", "Workers of a controller", c, registry=r
         )
-        self.active_workers = Gauge("controller_runtime_active_workers", "Workers with a request", c, registry=r)
         self.stale_skips = _counter(
             "controller_runtime_reconcile_stale_cache_skips_total",
             "Passes put off because the cache had not yet seen the writes of the one before",
             c,
             r,
-        )
-        q = ("name", "controller")
-        self.queue_depth = Gauge("workqueue_depth", "Keys that are ready", (*q, "priority"), registry=r)
-        self.queue_adds = _counter("workqueue_adds_total", "Keys added", q, r)
-        self.queue_retries = _counter("workqueue_retries_total", "Keys added with a delay", q, r)
-        self.queue_duration = Histogram(
-            "workqueue_queue_duration_seconds", "Wait of keys in the queue", q, registry=r, buckets=QUEUE_BUCKETS
-        )
-        self.work_duration = Histogram(
-            "workqueue_work_duration_seconds", "Work on keys", q, registry=r, buckets=QUEUE_BUCKETS
         )
         self.rest_requests = _counter(
             "rest_client_requests_total", "Requests to the API server", ("code", "method", "host"), r
@@ -106,13 +88,18 @@ class Metrics:
         ProcessCollector(registry=r)
         PlatformCollector(registry=r)
         GCCollector(registry=r)
-        self._live = _LiveCollector()
+        self._live = LiveCollector()
         r.register(self._live)
 
-    def queue(self, name: str, processing: Callable[[], Mapping[object, float]]) -> QueueMetrics:
+    def queue(self, name: str, processing: Callable[[], Mapping[object, float]]) -> QueueTally:
         """The metrics of one queue; `processing` tells the seconds that each key is with a worker."""
-        self._live.queues[name] = processing
-        return PrometheusQueueMetrics(self, name)
+        tally = self._live.queues[name] = QueueTally(QUEUE_BUCKETS, processing)
+        return tally
+
+    def passes(self, name: str) -> PassTally:
+        """The metrics of one controller's passes."""
+        tally = self._live.passes[name] = PassTally(RECONCILE_BUCKETS)
+        return tally
 
     def watch_cache(self, cache: Cache) -> None:
         """Report the state of all informers of a cache."""
@@ -183,94 +170,6 @@ class _RestMetrics:
         self._received.labels(*labels).observe(seen.received)
         if seen.attempt > 1:
             self._retries.labels(str(seen.status) if seen.status else "<error>", *labels).inc()
-
-
-class PrometheusQueueMetrics(QueueMetrics):
-    """The numbers of one queue under workqueue's names."""
-
-    def __init__(self, metrics: Metrics, name: str) -> None:
-        self._name = name
-        self._depth = metrics.queue_depth
-        self._depths: dict[int, Gauge] = {}
-        self._adds = metrics.queue_adds.labels(name, name)
-        self._retries = metrics.queue_retries.labels(name, name)
-        self._queued = metrics.queue_duration.labels(name, name)
-        self._worked = metrics.work_duration.labels(name, name)
-        self._lock = threading.Lock()
-        self.depth(0, 0)
-
-    def depth(self, priority: int, change: int) -> None:
-        """See QueueMetrics. Beyond 25 priorities the rest share one label, so that the series stay bounded."""
-        gauge = self._depths.get(priority)
-        if gauge is None:
-            with self._lock:
-                label = str(priority) if len(self._depths) < _MAX_PRIORITIES else OTHER_PRIORITIES
-                gauge = self._depth.labels(self._name, self._name, label)
-                if label != OTHER_PRIORITIES:
-                    self._depths[priority] = gauge
-        gauge.inc(change)
-
-    def added(self) -> None:
-        """See QueueMetrics."""
-        self._adds.inc()
-
-    def retried(self) -> None:
-        """See QueueMetrics."""
-        self._retries.inc()
-
-    def handed_out(self, queued: float) -> None:
-        """See QueueMetrics."""
-        self._queued.observe(queued)
-
-    def finished(self, worked: float) -> None:
-        """See QueueMetrics."""
-        self._worked.observe(worked)
-
-
-class _LiveCollector:
-    """Values that are computed when they are asked for: no thread has to keep them fresh."""
-
-    def __init__(self) -> None:
-        self.queues: dict[str, Callable[[], Mapping[object, float]]] = {}
-        self.cache: Cache | None = None
-
-    def collect(self) -> Iterable[Metric]:
-        labels = ["name", "controller"]
-        unfinished = GaugeMetricFamily(
-            "workqueue_unfinished_work_seconds", "Seconds of work under way, summed", labels=labels
-        )
-        longest = GaugeMetricFamily(
-            "workqueue_longest_running_processor_seconds", "Seconds of the longest work under way", labels=labels
-        )
-        for name, processing in list(self.queues.items()):
-            ages = list(processing().values())
-            unfinished.add_metric([name, name], sum(ages))
-            longest.add_metric([name, name], max(ages, default=0.0))
-        yield unfinished
-        yield longest
-        if self.cache is not None:
-            yield from self._informers(self.cache)
-
-    @staticmethod
-    def _informers(cache: Cache) -> Iterable[Metric]:
-        labels = ["name", "group", "version", "resource"]
-        queued = GaugeMetricFamily("informer_queued_items", "Events not yet delivered to handlers", labels=labels)
-        objects = GaugeMetricFamily("informer_store_objects", "Objects in the store", labels=labels)
-        version = GaugeMetricFamily(
-            "informer_store_resource_version", "Version the store is in step with", labels=labels
-        )
-        silence = GaugeMetricFamily(
-            "informer_silence_seconds", "Seconds since the server last said anything", labels=labels
-        )
-        for informer in cache.informers():
-            resource = informer.kind.resource
-            values = [informer.namespace or "all", resource.group, resource.version, resource.plural]
-            queued.add_metric(values, informer.pending)
-            objects.add_metric(values, len(informer.store))
-            text = informer.store.version
-            version.add_metric(values, float(text) if text.isdigit() else 0.0)
-            silence.add_metric(values, informer.silence)
-        yield from (queued, objects, version, silence)
 
 
 def _counter(name: str, text: str, labels: Iterable[str], registry: CollectorRegistry) -> Counter:

@@ -99,6 +99,7 @@ class Client:
         self.config = config
         self._clock = clock
         self._field_manager = field_manager
+        self._as_manager = with_query("", {"fieldManager": field_manager})
         self._retry = retry or RetryPolicy()
         self._timeout = timeout
         self._guard = guard
@@ -167,7 +168,7 @@ class Client:
     def create_json(self, kind: type[T], body: JsonObject, namespace: str | None) -> T:
         """Create from JSON, for fields that the model does not know; apiVersion and kind are filled in. See create."""
         body = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, **body}
-        target = self._write_target(collection_path(kind.resource, namespace))
+        target = collection_path(kind.resource, namespace) + self._as_manager
         created = kind.from_json(self._json("POST", target, body=body, repeatable=False))
         self._wrote(kind, created)
         return created
@@ -181,7 +182,7 @@ class Client:
             ConflictError: the object has changed since.
         """
         path = object_path(obj.resource, obj.name, obj.metadata.namespace)
-        updated = type(obj).from_json(self._json("PUT", self._write_target(path), body=obj.to_json()))
+        updated = type(obj).from_json(self._json("PUT", path + self._as_manager, body=obj.to_json()))
         self._wrote(type(obj), updated)
         return updated
 
@@ -196,15 +197,15 @@ class Client:
             InvalidError: the result breaks the schema or a rule.
         """
         path = object_path(kind.resource, name, namespace, subresource)
-        manager = self._field_manager
-        query: dict[str, str | int | bool | None] = {"fieldManager": manager}
+        target = path + self._as_manager
         if isinstance(patch, ApplyPatch):
-            query = {"fieldManager": patch.field_manager or manager, "force": patch.force or None}
-            if query["fieldManager"] is None:
+            manager = patch.field_manager or self._field_manager
+            if manager is None:
                 raise ValueError("server-side apply needs a field manager: give one to the ApplyPatch or the Client")
+            target = with_query(path, {"fieldManager": manager, "force": patch.force or None})
         body = self._json(
             "PATCH",
-            with_query(path, query),
+            target,
             body=patch.body,
             content_type=patch.content_type,
             repeatable=patch.repeatable,
@@ -312,9 +313,6 @@ class Client:
     def _tell(self, write: Write) -> None:
         for observer in self._observers:
             observer(write)
-
-    def _write_target(self, path: str) -> str:
-        return with_query(path, {"fieldManager": self._field_manager})
 
     def _json(
         self,

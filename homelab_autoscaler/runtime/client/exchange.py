@@ -6,6 +6,7 @@ reply is cut at its separators. Supported: Content-Length, chunked bodies, inter
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 _RECEIVE: Final = 65536
 _HEAD_LIMIT: Final = 1024 * 1024
+_HEADERS: Final = re.compile(
+    r"\n(connection|content-length|date|retry-after|transfer-encoding):[ \t]*([^\r\n]*)", re.IGNORECASE
+).findall
+"""The headers that a client of an API server acts on, found in one go."""
 
 
 class BrokenReplyError(OSError):
@@ -71,15 +76,11 @@ def _begin(sock: socket.socket, request: bytes) -> tuple[_Reader, int, dict[str,
 
 
 def _head(head: bytes) -> tuple[int, bytes, dict[str, str]]:
-    first, _, rest = head.partition(b"\r\n")
+    first = head.partition(b"\r\n")[0]
     parts = first.split(b" ", 2)
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/") or not parts[1].isdigit():
         raise BrokenReplyError(f"not an HTTP reply: {first[:80]!r}")
-    headers: dict[str, str] = {}
-    for line in rest.decode("latin-1").split("\r\n"):
-        name, separator, value = line.partition(":")
-        if separator:
-            headers[name.lower()] = value.strip()
+    headers = {name.lower(): value.rstrip() for name, value in _HEADERS(head.decode("latin-1"))}
     return int(parts[1]), parts[0], headers
 
 

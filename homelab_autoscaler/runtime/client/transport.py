@@ -10,7 +10,6 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import urllib3
@@ -39,8 +38,7 @@ _NOT_SENT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A whole HTTP reply; header names are lower-case."""
 
     status: int
@@ -48,8 +46,7 @@ class Reply:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSeen:
+class RequestSeen(NamedTuple):
     """One attempt of a request, as told to an observer.
 
     Attributes:

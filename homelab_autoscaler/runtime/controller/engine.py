@@ -102,16 +102,12 @@ class Engine:
         self._watches: list[Callable[[], Registration[Any]]] = []
         self._warm = False
         self.queue: PriorityQueue[Request] = PriorityQueue(clock, rate_limiter, metrics.queue(name, self._running))
-        self._successes = {r: metrics.reconcile_total.labels(name, r) for r in ("success", "requeue_after")}
-        self._errors = metrics.reconcile_total.labels(name, "error")
-        metrics.reconcile_total.labels(name, "requeue")
+        self._passes = metrics.passes(name)
         self._error_total = metrics.reconcile_errors.labels(name)
         self._terminal_total = metrics.terminal_errors.labels(name)
         self._panic_total = metrics.reconcile_panics.labels(name)
         self._timeout_total = metrics.reconcile_timeouts.labels(name)
         self._stale_total = metrics.stale_skips.labels(name)
-        self._time = metrics.reconcile_time.labels(name)
-        self._active = metrics.active_workers.labels(name)
         metrics.max_concurrent.labels(name).set(workers)
 
     # --- sources ------------------------------------------------------------------------------------------
@@ -228,17 +224,17 @@ class Engine:
             self._stale_total.inc()
             self.queue.add(request, after=STALE_RETRY, priority=priority)
             return
-        self._active.inc()
+        self._passes.begun()
         started = self._clock.monotonic()
         context = structlog.contextvars.bind_contextvars(object=str(request), reconcile_id=_reconcile_id())
+        outcome = "error"
         try:
-            self._reconcile(request, priority, started)
+            outcome = self._reconcile(request, priority, started)
         finally:
             structlog.contextvars.reset_contextvars(**context)
-            self._time.observe(max(0.0, self._clock.monotonic() - started))
-            self._active.dec()
+            self._passes.ended(outcome, max(0.0, self._clock.monotonic() - started))
 
-    def _reconcile(self, request: Request, priority: int, started: float) -> None:
+    def _reconcile(self, request: Request, priority: int, started: float) -> str:
         try:
             with deadline.time_limit(self._clock, self._timeout):
                 if self._gate is None:
@@ -249,21 +245,19 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - whatever a pass raises is an outcome
             self._count_timeout(started, error)
             self._failed(request, priority, error)
-        else:
-            self._count_timeout(started, None)
-            self._succeeded(request, priority, result)
+            return "error"
+        self._count_timeout(started, None)
+        return self._succeeded(request, priority, result)
 
-    def _succeeded(self, request: Request, priority: int, result: Result | None) -> None:
+    def _succeeded(self, request: Request, priority: int, result: Result | None) -> str:
         self.queue.forget(request)
         if result is not None and result.requeue_after is not None and result.requeue_after > 0:
             wanted = priority if result.priority is None else result.priority
             self.queue.add(request, after=result.requeue_after, priority=wanted)
-            self._successes["requeue_after"].inc()
-        else:
-            self._successes["success"].inc()
+            return "requeue_after"
+        return "success"
 
     def _failed(self, request: Request, priority: int, error: Exception) -> None:
-        self._errors.inc()
         self._error_total.inc()
         if isinstance(error, TerminalError):
             self._terminal_total.inc()

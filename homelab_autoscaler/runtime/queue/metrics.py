@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class QueueMetrics(Protocol):
-    """Receives the numbers of one queue; `metrics.PrometheusQueueMetrics` is the real one."""
+    """Receives the numbers of one queue; `tally.QueueTally` is the real one."""
 
     def depth(self, priority: int, change: int) -> None:
         """`change` more (or fewer) keys of that priority are ready."""
