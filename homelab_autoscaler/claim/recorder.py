@@ -76,7 +76,9 @@ class ClaimRecorder:
         if to.terminal:
             status["finishedAt"] = format_time(now)
         ready = condition(ClaimCondition.READY, to is ClaimPhase.READY, reason, message)
-        moved = self._write(claim, status, [ready, *conditions])
+        # The deadline goes next, which is a change of the spec: the status is about the claim without it.
+        clears = int(to is ClaimPhase.READY and claim.spec.deadline_at is not None)
+        moved = self._write(claim, status, [ready, *conditions], spec_writes=clears)
         events.publish_move(self._events, moved)
         return self.clear_deadline(moved) if to is ClaimPhase.READY else moved
 
@@ -114,7 +116,15 @@ class ClaimRecorder:
         )
 
     def count_shutdown(self, claim: NodeClaim, attempt: int, job_name: str) -> NodeClaim:
-        """Count a shutdown attempt and name its Job, in one write and before the Job exists."""
+        """Count a shutdown attempt and name its Job, in one write and before the Job exists.
+
+        What had kept the shutdown from being tried is over with it.
+        """
+        over = [
+            condition(kind, False, "ShutdownResumed", f"Job {job_name} is to switch the machine off")
+            for kind in (ClaimCondition.NEEDS_HUMAN, ClaimCondition.PROTECTED)
+            if holds(claim, kind)
+        ]
         return self._write(
             claim,
             {
@@ -122,18 +132,44 @@ class ClaimRecorder:
                 "lastShutdownAttemptAt": format_time(self._clock.now()),
                 "shutdownJobName": job_name,
             },
-            (),
+            over,
         )
+
+    def observe(self, claim: NodeClaim) -> NodeClaim:
+        """Note that a spec which somebody changed was seen; no write otherwise."""
+        seen, present = claim.status.observed_generation, claim.metadata.generation
+        if seen is None or present is None or seen >= present:
+            return claim
+        return self._write(claim, {"observedGeneration": present}, ())
 
     def inherit_debt(self, owner: NodeClaim) -> NodeClaim:
         """Record on the owner that a superseded claim's machine is now its to switch off."""
         return self._write(owner, {"inheritedDebt": True}, ())
 
-    def _write(self, claim: NodeClaim, fields: JsonObject, changes: Iterable[Condition]) -> NodeClaim:
+    def _write(
+        self, claim: NodeClaim, fields: JsonObject, changes: Iterable[Condition], *, spec_writes: int = 0
+    ) -> NodeClaim:
+        """One patch of what changes.
+
+        Args:
+            claim: as it was read.
+            fields: status fields in wire names.
+            changes: conditions to merge.
+            spec_writes: changes of the spec that we are about to make ourselves.
+        """
         merged = merge_conditions(claim.status.conditions, changes, self._clock.now())
         status = dict(fields)
         if merged != claim.status.conditions:
             status["conditions"] = [entry.to_json() for entry in merged]
         if not status:
             return claim
+        generation = claim.metadata.generation
+        if generation is not None and claim.status.observed_generation != generation + spec_writes:
+            status["observedGeneration"] = generation + spec_writes
         return self._client.patch_status(claim, status, resource_version=claim.metadata.resource_version)
+
+
+def holds(claim: NodeClaim, kind: ClaimCondition) -> bool:
+    """Whether the claim carries the condition as true: one that never was true is not written as false."""
+    found = claim.condition(kind)
+    return found is not None and found.status == "True"

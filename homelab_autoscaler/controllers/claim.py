@@ -31,6 +31,7 @@ from homelab_api.v2alpha1 import (
 from homelab_autoscaler.claim.attempts import digest, seed_attempt
 from homelab_autoscaler.claim.deadlines import boot_window, in_boot_window, overdue
 from homelab_autoscaler.claim.debt import owned_by
+from homelab_autoscaler.claim.recorder import holds
 from homelab_autoscaler.controllers import slot_checks
 from homelab_autoscaler.lifecycle.pool import held_until, observed_off_since, pool_claims, suspicion
 from homelab_autoscaler.lifecycle.pulse import Pulse
@@ -107,10 +108,16 @@ class ClaimReconciler:
             return self._reverse(scope, claim)
         if claim.status.attempt == 0:
             claim = self._seed(scope, claim)
+        claim = self._recorder.observe(claim)
         if claim.phase is ClaimPhase.READY:
+            if holds(claim, ClaimCondition.NO_DEADLINE):
+                claim = self._recorder.conditions(claim, _BOOT_OVER)
             return self._watch_machine(scope, self._recorder.clear_deadline(claim))
-        if not self._end_boot(scope, claim) and claim.spec.deadline_at is None:
-            self._recorder.conditions(claim, _NO_DEADLINE)
+        if not self._end_boot(scope, claim):
+            if claim.spec.deadline_at is None:
+                self._recorder.conditions(claim, _NO_DEADLINE)
+            elif holds(claim, ClaimCondition.NO_DEADLINE):
+                self._recorder.conditions(claim, _DEADLINE_SET)
         return claim.spec.deadline_at
 
     def _overruled(self, scope: SlotScope, claim: NodeClaim) -> tuple[Reason, str] | None:
@@ -201,16 +208,18 @@ class ClaimReconciler:
             return None
         if not running and self._power_unknown(scope, claim):
             self._unknown_power(scope, _UNPROVEN)
-            self._end(claim, _end_reason(claim), _UNPROVEN)
+            self._end(claim, _end_reason(claim), _UNPROVEN, unknown=True)
             return None
         self._say_pulse(scope, claim)
         return scope.now + timedelta(seconds=self._settings.finalizer_poll)
 
-    def _end(self, claim: NodeClaim, reason: Reason, doubt: str) -> None:
+    def _end(self, claim: NodeClaim, reason: Reason, doubt: str, *, unknown: bool = False) -> None:
         """The claim ends; `doubt` says why its machine may still be on, "" if it is confirmed off."""
         told = "ConfirmedOff" if not doubt else (reason if reason is Reason.ABANDONED else "ShutdownUnproven")
-        off = condition(ClaimCondition.MACHINE_OBSERVED_OFF, None if doubt else True, told, doubt)
-        self._recorder.move(claim, ClaimPhase.COMPLETED, reason, doubt, conditions=[off])
+        said = [condition(ClaimCondition.MACHINE_OBSERVED_OFF, None if doubt else True, told, doubt)]
+        if unknown:
+            said.append(condition(ClaimCondition.POWER_UNKNOWN, True, "ShutdownUnproven", doubt))
+        self._recorder.move(claim, ClaimPhase.COMPLETED, reason, doubt, conditions=said)
 
     def _abandoned(self, scope: SlotScope, claim: NodeClaim) -> bool:
         said = (
@@ -230,8 +239,7 @@ class ClaimReconciler:
 
     def _say_pulse(self, scope: SlotScope, claim: NodeClaim) -> None:
         alive = scope.law_input().kubelet_alive
-        known = claim.condition(ClaimCondition.KUBELET_ALIVE)
-        if alive or (known is not None and known.status == "True"):
+        if alive or holds(claim, ClaimCondition.KUBELET_ALIVE):
             reason = "LeaseRenewed" if alive else "LeaseSilent"
             self._recorder.conditions(
                 claim, condition(ClaimCondition.KUBELET_ALIVE, alive, reason, f"kubelet of node {scope.node_name}")
@@ -295,8 +303,11 @@ class ClaimReconciler:
         return None
 
     def _after_reclaim(self, scope: SlotScope, claim: NodeClaim) -> datetime | None:
-        """The owner had the machine: wait for the veto to end; nobody knows what became of its power."""
-        if scope.reclaim is not None:
+        """The owner had the machine: wait for the veto to end; nobody knows what became of its power.
+
+        A slot that is being deleted leaves its machine to the owner for good: then there is nothing to wait for.
+        """
+        if scope.reclaim is not None and not scope.slot.marked:
             return scope.now + timedelta(seconds=self._settings.finalizer_poll)
         if scope.power is PowerState.OFF and scope.owes(claim):
             self._unknown_power(scope, "the owner had the machine, and nobody saw it going off")
@@ -374,10 +385,11 @@ class ClaimReconciler:
             return None
         finished = claim.status.finished_at or now
         until = finished + timedelta(seconds=max(self._ttl(claim), self._settings.collect_min))
-        if now >= until and not claim.marked:
+        if now < until:
+            return until
+        if not claim.marked:
             self._delete(claim)
-            return None
-        return until
+        return None
 
     def _slot_exists(self, claim: NodeClaim) -> bool:
         try:
@@ -394,6 +406,8 @@ _NO_DEADLINE: Final = condition(
     "NoDeadline",
     "spec.deadlineAt is not set: a boot that never starts holds its slot until the claim is deleted",
 )
+_DEADLINE_SET: Final = condition(ClaimCondition.NO_DEADLINE, False, "DeadlineSet", "spec.deadlineAt is set")
+_BOOT_OVER: Final = condition(ClaimCondition.NO_DEADLINE, False, "BootOver", "the machine is ready: no boot is limited")
 _DEFAULT_TTL: Final = NodeClaimSpec.model_fields["ttl_seconds_after_finished"].default
 
 

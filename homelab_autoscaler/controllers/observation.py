@@ -44,10 +44,6 @@ class ObservationReconciler:
 
     def _conditions(self, scope: SlotScope) -> list[Condition]:
         changes = [*slot_checks.observation(scope), slot_checks.autoscaler_marker(scope)]
-        doubted = any(
-            entry.type == SlotCondition.POWER_UNKNOWN and entry.status == "True"
-            for entry in scope.slot.status.conditions
-        )
-        if doubted and scope.power is PowerState.ON:
+        if slot_checks.in_doubt(scope.slot) and scope.power is PowerState.ON:
             changes.append(condition(SlotCondition.POWER_UNKNOWN, False, "ObservedOn", "the machine was seen on"))
         return changes

@@ -19,7 +19,7 @@ from homelab_autoscaler.claim.create import SlotUnavailableError
 from homelab_autoscaler.claim.deadlines import overdue, stuck_after
 from homelab_autoscaler.claim.debt import job_type, owned_by
 from homelab_autoscaler.controllers import slot_checks
-from homelab_autoscaler.lifecycle import annotated, events
+from homelab_autoscaler.lifecycle import events
 from homelab_autoscaler.lifecycle.ledger import ShutdownLedger
 from homelab_autoscaler.lifecycle.lock import LockKind, LockRefusedError, read_lock
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
@@ -146,6 +146,7 @@ class SlotReconciler:
         elif scope.reclaim is None and not scope.extra_claims:
             self._operate(scope, this, read_at)
         self._report(scope, this)
+        self._consume_abandon(scope)
         return this.result(self._settings.idle_resync)
 
     # --- the law ------------------------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ class SlotReconciler:
     def _stop(self, scope: SlotScope, this: _Pass, read_at: float) -> None:
         if scope.owner is None and self._wait_before_first_stop(scope, this, read_at):
             return
-        held = self._mass_failure(scope) or self._returned(scope)
+        held = self._mass_failure(scope) or scope.returned_until
         if held is not None:
             this.again(held)
             return
@@ -292,13 +293,10 @@ class SlotReconciler:
             return True
         born = [self._started_at, slot.metadata.creation_timestamp, group.metadata.creation_timestamp]
         until = max(at for at in born if at) + timedelta(seconds=self._settings.never_used_wait)
+        if scope.now >= until:
+            return False
         this.again(until)
-        return scope.now < until
-
-    def _returned(self, scope: SlotScope) -> datetime | None:
-        """A machine that its owner gave back stays on for a while, so that nobody's screen goes dark at their hand."""
-        until = annotated.instant(scope.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL))
-        return until if scope.owner is None and until is not None and scope.now < until else None
+        return True
 
     def _mass_failure(self, scope: SlotScope) -> datetime | None:
         """Rows 2 and 11 wait while much of the pool went off at once; a marked claim is a wish and does not wait."""
@@ -337,32 +335,59 @@ class SlotReconciler:
         slot = scope.slot
         if names.FINALIZER_SLOT not in slot.metadata.finalizers:
             return True
-        abandoned = slot.metadata.annotations.get(names.ANNOTATION_ABANDON) == slot.uid
-        if not abandoned:
-            if scope.reclaim is not None:
-                self._end_reclaim(scope)
-                return False
-            value = scope.law_input()
-            if any(claim.live or claim.committed for claim in scope.claims) or scope.unfinished():
-                return False
-            runs = value.counts_as_on or (scope.node is not None and not value.off_confirmed)
-            if runs and slot_checks.rightful(slot, namesakes) is None:
-                return False
-        kept = [entry for entry in slot.metadata.finalizers if entry != names.FINALIZER_SLOT]
-        self._patch_metadata(slot, {"finalizers": kept})
+        if slot_checks.abandoned(slot):
+            self._let_go(slot)
+            return True
+        if scope.reclaim is not None:
+            return self._leave_to_owner(scope)
+        value = scope.law_input()
+        if any(claim.live or claim.committed for claim in scope.claims) or scope.unfinished():
+            return False
+        runs = value.counts_as_on or (scope.node is not None and not value.off_confirmed)
+        if runs and slot_checks.rightful(slot, namesakes) is None:
+            return False
+        self._let_go(slot)
         return True
 
-    def _end_reclaim(self, scope: SlotScope) -> None:
-        """The owner keeps the machine: no Job, our marks go, and the veto ends with the slot."""
-        reclaim = scope.reclaim
-        assert reclaim is not None
+    def _let_go(self, slot: Node) -> None:
+        kept = [entry for entry in slot.metadata.finalizers if entry != names.FINALIZER_SLOT]
+        self._patch_metadata(slot, {"finalizers": kept})
+
+    def _leave_to_owner(self, scope: SlotScope) -> bool:
+        """The owner keeps the machine: no Job, our marks go, the slot goes, and with it the veto.
+
+        The veto is the last to go: without it, a slot that is still there would be asked by row 2 to switch its
+        owner's machine off. A crash before the last write leaves a NodeReclaim without a slot, which holds nothing.
+        """
+        for job in scope.unfinished():
+            self._jobs.delete(job)
         if scope.node is not None:
             self._marks.apply(scope.node, undrain_patch(scope.node))
+        if scope.unfinished() or any(claim.live or claim.committed for claim in scope.claims):
+            return False
+        try:
+            reclaim = self._client.get(NodeReclaim, scope.slot.name, scope.slot.namespace)
+        except NotFoundError:
+            return False  # Given back meanwhile: the next pass sees that.
+        self._let_go(scope.slot)
         if not reclaim.marked:
             try:
                 self._client.delete(NodeReclaim, reclaim.name, reclaim.namespace, uid=reclaim.uid)
             except (NotFoundError, ConflictError):
-                return
+                return True
+        return True
+
+    def _consume_abandon(self, scope: SlotScope) -> None:
+        """A slot that was given up is so once: what its owner said must not end the next claim's machine, too.
+
+        The annotation goes when nothing waits for it any more: no claim that is being reversed, no doubt about power.
+        """
+        slot = scope.slot
+        if slot.marked or not slot_checks.abandoned(slot) or slot_checks.in_doubt(slot):
+            return
+        if any((claim.live and claim.marked) or (not claim.live and claim.committed) for claim in scope.claims):
+            return
+        self._patch_metadata(slot, {"annotations": {names.ANNOTATION_ABANDON: None}})
 
     def _patch_metadata(self, slot: Node, metadata: dict[str, object]) -> None:
         body = {"metadata": {**metadata, "resourceVersion": slot.metadata.resource_version}}
@@ -383,6 +408,9 @@ class SlotReconciler:
         alive = slot_checks.kubelet_alive(scope)
         if alive is not None:
             changes.append(alive)
+        known = slot_checks.power_known(scope)
+        if known is not None:
+            changes.append(known)
         said = {entry.type for entry in changes}
         soon = scope.now + timedelta(seconds=self._settings.drain_pass)
         if not self._reporter.pass_over(scope, changes, [kind for kind in _OWN_CONDITIONS if kind not in said]):

@@ -9,10 +9,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from homelab_api import names
 from homelab_api.conditions import condition
 from homelab_api.meta import format_time
 from homelab_api.v2alpha1 import PowerState, SlotCondition
 from homelab_autoscaler.claim.attempts import exhausted, exhausted_until
+from homelab_autoscaler.claim.debt import job_type
+from homelab_autoscaler.lifecycle.scope import ended_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,3 +131,31 @@ def kubelet_alive(scope: SlotScope) -> Condition | None:
         "LeaseRenewed",
         f"node {scope.node_name} is not Ready, but its kubelet renews its Lease: the machine is on",
     )
+
+
+def abandoned(slot: Node) -> bool:
+    """Whether its owner gave the slot's machine up: the annotation carries the slot's own uid."""
+    return slot.metadata.annotations.get(names.ANNOTATION_ABANDON) == slot.uid
+
+
+def in_doubt(slot: Node) -> datetime | None:
+    """Since when it is not known whether the machine is on; None if that is known."""
+    found = next((entry for entry in slot.status.conditions if entry.type == SlotCondition.POWER_UNKNOWN), None)
+    return found.last_transition_time if found and found.status == "True" else None
+
+
+def power_known(scope: SlotScope) -> Condition | None:
+    """What ends a doubt about power without the machine being seen on: a shutdown that worked, or its owner."""
+    since = in_doubt(scope.slot)
+    if since is None:
+        return None
+    if abandoned(scope.slot):
+        return condition(SlotCondition.POWER_UNKNOWN, False, "Abandoned", "its owner gave up knowing")
+    ends = [
+        end
+        for job in scope.jobs
+        if job_type(job) == names.JOB_TYPE_SHUTDOWN and job.succeeded and (end := ended_at(job)) is not None
+    ]
+    if any(end >= since for end in ends):
+        return condition(SlotCondition.POWER_UNKNOWN, False, "ShutdownSucceeded", "a shutdown Job succeeded since")
+    return None

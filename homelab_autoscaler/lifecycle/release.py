@@ -49,17 +49,17 @@ def still_asked(scope: SlotScope | None, operation: Operation, claim_uid: str, j
     if scope is None:
         return "the slot is gone"
     owner = scope.owner
-    uid = owner.uid if owner else ""
     value = scope.law_input(releasing=job_uid)
-    if value.held:
-        return "the machine is in its owner's hands"
-    if uid != claim_uid:
-        return "another claim owns the slot"
-    if operation is Operation.START_NODE and owner is not None and owner.status.power_requested_at is not None:
-        return "the machine was asked to start already: one power-on per claim"
-    if fires(value) is not operation:
-        return f"the law does not ask for {operation} any more"
-    return ""
+    starts = operation is Operation.START_NODE
+    asked = owner is not None and owner.status.power_requested_at is not None
+    objections = (
+        (value.held, "the machine is in its owner's hands"),
+        ((owner.uid if owner else "") != claim_uid, "another claim owns the slot"),
+        (starts and asked, "the machine was asked to start already: one power-on per claim"),
+        (not starts and scope.returned_until is not None, "its owner gave the machine back a moment ago"),
+        (fires(value) is not operation, f"the law does not ask for {operation} any more"),
+    )
+    return next((why for stands, why in objections if stands), "")
 
 
 class Releaser:

@@ -71,7 +71,7 @@ class Reporter:
         status = dict(fields)
         if merged != slot.status.conditions:
             status["conditions"] = [entry.to_json() for entry in merged]
-        if status and slot.status.observed_generation != slot.metadata.generation:
+        if slot.status.observed_generation != slot.metadata.generation:
             status["observedGeneration"] = slot.metadata.generation
         if not status:
             return True

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from homelab_api import names
 from homelab_api.core import CoreNode, Job
 from homelab_api.meta import KubeObject
-from homelab_api.v2alpha1 import ClaimPhase, Group, Node, NodeClaim, NodeReclaim, PowerState
+from homelab_api.v2alpha1 import ClaimPhase, Group, Node, NodeClaim, NodeReclaim, PowerState, Reason
 from homelab_autoscaler.claim.debt import in_debt, job_type, owned_by
 from homelab_autoscaler.claim.names import label_value
 from homelab_autoscaler.claim.of_slot import claims_of_slots
+from homelab_autoscaler.lifecycle import annotated
 from homelab_autoscaler.lifecycle.pulse import KubeletPulse, Pulse
 from homelab_autoscaler.phase import ClaimFact, Input, contested, extra_claims, owning_claim, power, unusable
 from homelab_autoscaler.runtime import NotFoundError
@@ -166,6 +167,15 @@ class SlotScope:
         born = self.node.metadata.creation_timestamp if self.node else None
         return bool(ended) and (born is None or max(ended) >= born)
 
+    @property
+    def returned_until(self) -> datetime | None:
+        """Until when a machine that its owner gave back stays on though nobody claims it; None if it need not.
+
+        So nobody's screen goes dark at their hand (model section 10, Return).
+        """
+        until = annotated.instant(self.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL))
+        return until if self.owner is None and until is not None and self.now < until else None
+
     def settle_until(self) -> datetime | None:
         """Until when a machine that still counts as on is given time to go off; None when no shutdown ended lately.
 
@@ -212,8 +222,14 @@ class SlotScope:
 
 
 def accountable(owner: NodeClaim | None) -> NodeClaim | None:
-    """The owning claim as far as the machine is concerned: live, or committed to it."""
-    return owner if owner is not None and (owner.live or owner.committed) else None
+    """The owning claim as far as the machine is concerned: live, or committed to it.
+
+    One that the machine's owner ended asks for nothing any more: what becomes of a machine that was given back is for
+    row 2, which gives its people time, and not for row 11, which would turn their screen dark at their hand.
+    """
+    if owner is None or owner.live:
+        return owner
+    return owner if owner.committed and owner.status.reason is not Reason.EMERGENCY_RECLAIM else None
 
 
 def recorded_node_name(claim: NodeClaim | None, slot: Node) -> str:

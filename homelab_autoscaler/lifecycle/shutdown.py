@@ -155,6 +155,10 @@ class Shutdown:
         protected = self._protected(scope)
         if protected:
             self._events.event(scope.slot, "Warning", events.NODE_PROTECTED, protected)
+            if scope.owner is not None:
+                self._claims.conditions(
+                    scope.owner, condition(ClaimCondition.PROTECTED, True, "NodeProtected", protected)
+                )
             return ShutdownStep(conditions=(condition(SlotCondition.PROTECTED, True, "NodeProtected", protected),))
         ledger = ShutdownLedger.read(scope.slot)
         if self._reusable(scope, ledger):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from homelab_api.v2alpha1 import Reason
 from homelab_autoscaler.phase.input import ClaimFact
 
 if TYPE_CHECKING:
@@ -29,12 +30,17 @@ def owning_claim(claims: Iterable[NodeClaim]) -> NodeClaim | None:
     """The claim that owns the slot, out of all claims that name it.
 
     A claim that wants the machine comes before a marked one, a marked one before an ended one. Among ended claims one
-    that still carries the finalizer comes first: its machine may be on because of it, whatever ended later.
+    that still carries the finalizer comes first: its machine may be on because of it, whatever ended later. That is
+    not said of one that ended because the machine went to its owner.
     """
     everything = list(claims)
     wanting = [claim for claim in everything if claim.wants_machine]
     marked = [claim for claim in everything if claim.live and claim.marked]
-    committed = [claim for claim in everything if claim.phase.terminal and claim.committed]
+    committed = [
+        claim
+        for claim in everything
+        if claim.phase.terminal and claim.committed and claim.status.reason is not Reason.EMERGENCY_RECLAIM
+    ]
     return max(wanting or marked or committed or everything, key=_seniority, default=None)
 
 

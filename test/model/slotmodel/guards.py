@@ -105,10 +105,10 @@ def _versions(patch):
     """Writes of a claim's status land whatever happened to the claim since it was read."""
     true = ClaimRecorder._write
 
-    def write(this, claim, fields, changes):
+    def write(this, claim, fields, changes, **how):
         client, this._client = this._client, _Unbound(this._client)
         try:
-            return true(this, claim, fields, changes)
+            return true(this, claim, fields, changes, **how)
         finally:
             this._client = client
 

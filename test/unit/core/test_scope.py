@@ -1,5 +1,6 @@
 import pytest
 
+from homelab_api import names
 from homelab_api.v2alpha1 import PowerState
 from homelab_autoscaler.lifecycle.monitor import needed
 from homelab_autoscaler.lifecycle.pulse import Pulse
@@ -42,6 +43,26 @@ def test_the_second_read_withdraws_a_shutdown_when_a_claim_wants_the_machine(mak
     job = make.job("shutdown", owner="uid-slot", suspended=True)
     scope = make.scope(make.claim(phase="pending"), node=make.node(), jobs=[job])
     assert still_asked(scope, Operation.SHUTDOWN_NODE, "", job.uid)
+
+
+def test_the_second_read_withdraws_a_shutdown_of_a_machine_that_was_given_back_a_moment_ago(make):
+    job = make.job("shutdown", owner="uid-slot", suspended=True)
+    slot = make.slot(metadata={"annotations": {names.ANNOTATION_RETURN_UNTIL: make.at(600).isoformat()}})
+    early = make.scope(node=make.node(), jobs=[job], slot=slot, at=599)
+    assert "gave the machine back" in still_asked(early, Operation.SHUTDOWN_NODE, "", job.uid)
+    assert (
+        still_asked(make.scope(node=make.node(), jobs=[job], slot=slot, at=600), Operation.SHUTDOWN_NODE, "", job.uid)
+        == ""
+    )
+    claim = make.claim(phase="ready", committed=True, marked=True)
+    withdrawn = make.scope(claim, node=make.node(), jobs=[job], slot=slot)
+    assert still_asked(withdrawn, Operation.SHUTDOWN_NODE, claim.uid, job.uid) == "", "somebody wishes it"
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-03-04T09:48:15"])
+def test_a_promise_that_cannot_be_read_keeps_nothing_on(make, text):
+    slot = make.slot(metadata={"annotations": {names.ANNOTATION_RETURN_UNTIL: text}})
+    assert make.scope(node=make.node(), slot=slot).returned_until is None
 
 
 def test_a_machine_that_is_still_on_after_its_shutdown_job_is_given_time_to_go(make):
