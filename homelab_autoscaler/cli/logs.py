@@ -4,9 +4,30 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import contextmanager
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import structlog
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def _missing(name: str) -> Iterator[None]:
+    """Meanwhile a module that is not loaded yet counts as not installed."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # what the import system takes for "there is none"
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+# structlog loads rich, and with it pygments, wherever they are installed: 4 MiB for tracebacks that are plain here.
+with _missing("rich"):
+    import structlog
 
 
 class LogFormat(StrEnum):

@@ -22,6 +22,7 @@ from homelab_api.v2alpha1 import ClaimPhase, NodeClaim, Reason
 from homelab_autoscaler.claim.deadlines import in_boot_window
 from homelab_autoscaler.claim.names import placeholder_id
 from homelab_autoscaler.lifecycle import events
+from homelab_autoscaler.lifecycle.lock import LockKind
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
 from homelab_autoscaler.lifecycle.node_marks import identity_patch, ready_patch, undrain_patch
 from homelab_autoscaler.phase import MachineState, unusable
@@ -85,7 +86,7 @@ class ReadinessGate:
         Raises:
             ConflictError: the node or the claim changed under a write; the next step decides anew.
         """
-        self._locks.renew(scope.slot)
+        self._locks.renew(scope.slot, LockKind.SCALE_UP)
         node = scope.node
         slow = self._settings.surplus(group.spec.max_node_provision_time)
         if node is None:

@@ -146,21 +146,24 @@ class Locks:
         }
         return self._client.patch(Node, slot.name, slot.namespace, MergePatch(body))
 
-    def renew(self, slot: Node) -> None:
-        """Extend our lock if half of it is over. A lock that is not ours any more stays as it is."""
+    def renew(self, slot: Node, kind: LockKind) -> None:
+        """Extend our lock on a running operation if half of it is over; take it over if it may be taken.
+
+        A process that finds an operation of the one before it running carries it on, and its lock with it. A lock of
+        somebody who may still act, of another operation, or none at all, stays as it is.
+        """
         lock = read_lock(slot)
-        if lock is None or lock.owner != self.owner or not self._due(lock):
+        if lock is None or lock.kind != kind or not self.ours_to_take(lock):
             return
+        if lock.owner == self.owner and not self._due(lock):
+            return
+        marks = {
+            names.ANNOTATION_LOCK_OWNER: self.owner,
+            names.ANNOTATION_LOCK_TIMESTAMP: format_time(self._clock.now()),
+            names.ANNOTATION_LOCK_TIMEOUT: f"{self._timeout:g}",
+        }
         self._replace(
-            slot,
-            self.owner,
-            [
-                {
-                    "op": "replace",
-                    "path": _pointer(names.ANNOTATION_LOCK_TIMESTAMP),
-                    "value": format_time(self._clock.now()),
-                }
-            ],
+            slot, lock.owner, [{"op": "add", "path": _pointer(mark), "value": value} for mark, value in marks.items()]
         )
 
     def release(self, slot: Node) -> Node:

@@ -331,7 +331,7 @@ class Shutdown:
     # --- the monitor's part -------------------------------------------------------------------------------------
 
     def _await_job(self, scope: SlotScope, job: Job) -> datetime | None:
-        self._locks.renew(scope.slot)
+        self._locks.renew(scope.slot, LockKind.SCALE_DOWN)
         limit = timedelta(seconds=self._settings.job_timeout_of(scope.slot.spec.shutdown_pod_spec.timeout_seconds))
         since = job.status.start_time or job.metadata.creation_timestamp or scope.now
         until = since + limit + timedelta(seconds=self._settings.monitor_poll)

@@ -21,6 +21,8 @@ from homelab_api.v2alpha1 import Group, Node, NodeClaim, NodeReclaim
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
+    from homelab_api.meta import JsonObject
+
 T = TypeVar("T", bound=KubeObject)
 
 
@@ -187,6 +189,17 @@ class PoolIndex:
                     self.remove(known, confirmed=False)
             for item in items:
                 self.put(item, confirmed=False)
+
+    def known(self, kind: type[T], metadata: JsonObject) -> T | None:
+        """The object of exactly that uid and resourceVersion, None if it is not held."""
+        with self.lock:
+            held: T | None = self._stores()[kind].objects.get(Key(metadata.get("namespace") or "", metadata["name"]))
+        if held is None or (held.uid, held.metadata.resource_version) != (
+            metadata.get("uid"),
+            metadata.get("resourceVersion"),
+        ):
+            return None
+        return held
 
     # --- questions ----------------------------------------------------------------------------------------------
 

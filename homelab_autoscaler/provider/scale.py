@@ -316,8 +316,10 @@ class Scaler:
         return self._pool.view(group_id, fresh=True)
 
     def _take_in(self, kind: type[T], namespace: str) -> None:
-        listed = self._client.list(kind, namespace)
-        self._pool.index.replace(kind, namespace, listed.items, listed.resource_version)
+        index = self._pool.index
+        # Most of a large pool is as the index has it; what is not decoded again is neither time nor heap.
+        listed = self._client.list(kind, namespace, known=lambda metadata: index.known(kind, metadata))
+        index.replace(kind, namespace, listed.items, listed.resource_version)
 
     def _look_again(self, claim: NodeClaim) -> None:
         """Take in what a write of ours made of the claim."""

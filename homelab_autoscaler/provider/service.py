@@ -104,7 +104,8 @@ class CloudProviderService(pb_grpc.CloudProviderServicer):
         def answer() -> pb.RefreshResponse:
             try:
                 with time_limit(self._clock, self._answer_within):
-                    self._client.list(Group, self._pool.namespace)
+                    index = self._pool.index
+                    self._client.list(Group, self._pool.namespace, known=lambda found: index.known(Group, found))
                     self._confirm()
             except ApiError as error:
                 raise api_failure("the pool cannot be read", error) from error

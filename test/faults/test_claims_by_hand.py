@@ -88,6 +88,19 @@ def test_what_is_said_of_a_missing_deadline_is_taken_back_when_there_is_one_or_n
     assert cluster.fresh(ready).condition("NoDeadline").reason == "BootOver"
 
 
+def test_a_change_of_what_may_change_in_a_claim_is_seen_and_the_status_says_so(cluster):
+    cluster.machine(boot_seconds=10)
+    claim = cluster.ready()
+    cluster.run(60)
+    cluster.client.patch(NodeClaim, claim.name, "lab", MergePatch({"spec": {"ttlSecondsAfterFinished": 600}}))
+    cluster.run(1)
+    found = cluster.fresh(claim)
+    assert found.status.observed_generation == found.metadata.generation == 3
+    cluster.client.patch(Node, "m", "lab", MergePatch({"spec": {"paused": True}}))
+    cluster.run(1)
+    assert cluster.slot().status.observed_generation == cluster.slot().metadata.generation == 2
+
+
 def test_a_boot_that_nothing_else_limits_is_ended_as_stuck(cluster):
     """No deadline, its Job taken away before it sent anything, and a node that never comes."""
     cluster.machine()

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from virtual.operator import Recorder
 from virtual.rest import at_rest, commands_of_jobs
-from virtual.told import OPERATOR, told, values, writes_of
+from virtual.told import OPERATOR, annotations, told, values, writes_of
 
 from homelab_api import names
 from homelab_api.conditions import condition
@@ -217,6 +217,18 @@ def test_a_pool_that_changes_its_time_limit_does_not_change_the_claims_that_are_
     assert claim.spec.deadline_at <= ended.finished_at <= claim.spec.deadline_at + timedelta(seconds=2)
 
 
+def test_a_boot_that_uses_up_each_of_its_waits_one_after_the_other_is_in_time(cluster):
+    """Its Job takes five minutes, its node registers a minute and a half later and is ready four minutes after that."""
+    taint = {"key": "node.cilium.io/agent-not-ready", "effect": "NoExecute"}
+    cluster.machine(boot_seconds=380.0, startup_taints=(taint,), startup_taints_clear=235.0)
+    cluster.script("on", "m", seconds=296)
+    claim = cluster.claim()
+    assert claim.spec.deadline_at - claim.spec.requested_at == timedelta(minutes=12, seconds=10)
+    took = cluster.until("ready", lambda: cluster.phase(claim) == "ready", within=730)
+    assert took > 610
+    assert commands_of_jobs(cluster) == ["on"]
+
+
 @pytest.mark.parametrize("phase", ["pending", "booting"])
 def test_an_overdue_claim_fails_and_a_machine_that_comes_late_is_switched_off(cluster, phase):
     cluster.machine(boot_seconds=600 if phase == "booting" else 60)
@@ -274,6 +286,8 @@ def test_a_boot_without_a_deadline_that_comes_to_no_end_is_ended_by_force(cluste
     limit = timedelta(seconds=cluster.settings.stuck_threshold())
     assert limit == timedelta(seconds=1030), "one boot window and one lock window; never less than fifteen minutes"
     assert limit <= status.finished_at - started <= limit + timedelta(seconds=5)
+    cluster.run(0.1)
+    assert annotations(cluster, Node, "m", names.ANNOTATION_LOCK)[:2] == ["scale-up", None]
     cluster.until("off", lambda: at_rest(cluster), within=600)
     assert commands_of_jobs(cluster) == ["on", "off"]
 
@@ -345,3 +359,20 @@ def test_past_the_bound_a_claim_fails_before_any_machine_is_asked_for(cluster):
     assert not [write for write in writes_of(cluster, Node, "m", since) if locked(write.after)]
     assert not cluster.fresh(fourth).committed
     assert cluster.slot().status.last_claim.attempt == 3, "it says nothing about the machine"
+
+
+def test_an_ended_claim_that_somebody_elses_finalizer_keeps_is_left_in_peace(cluster):
+    """Its slot never was, it is deleted and over, and nothing of ours is left to do."""
+    body = {
+        "metadata": {"name": "mine", "namespace": "lab", "finalizers": ["example.org/keep"]},
+        "spec": {"slotRef": {"name": "nowhere"}, "call": "Manual", "group": "pool", "ttlSecondsAfterFinished": 120},
+    }
+    claim = cluster.client.create_json(NodeClaim, body, "lab")
+    cluster.until("failed", lambda: cluster.phase(claim) == "failed")
+    assert cluster.reason(claim) == "InvalidSlot"
+    cluster.client.delete(NodeClaim, "mine", "lab")
+    cluster.run(150)
+    passes = cluster.operator.passes["claim"]
+    cluster.run(60)
+    assert cluster.operator.passes["claim"] - passes <= 1
+    assert cluster.fresh(claim).marked

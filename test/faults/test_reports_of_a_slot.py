@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 from virtual.rest import at_rest, commands_of_jobs
-from virtual.told import told, values, writes_of
+from virtual.told import OPERATOR, told, values, writes_of
 
 from homelab_api import names
 from homelab_api.core import CoreNode
-from homelab_api.v2alpha1 import Group, Node, NodeClaim, SlotPhase
+from homelab_api.v2alpha1 import Group, Node, SlotPhase
 from homelab_autoscaler.runtime import MergePatch, Result
+from homelab_autoscaler.sandbox.apiserver import Fault
 
 LIES = {
     "previousPhase": "ready",
@@ -129,7 +130,17 @@ def test_a_life_is_told_in_order_by_ring_counts_and_times_and_is_there_when_ever
     assert (last.name, last.uid, last.phase, last.attempt) == (claim.name, claim.uid, "completed", 1)
     assert (last.call, last.group, last.reason) == ("IncreaseSize", "pool", "NodeDeleted")
     assert last.requested_at == asked.spec.requested_at
+    assert marks(cluster) == ["NotInTarget", "InTarget", "Deleting", "NotInTarget"]
     assert began <= last.requested_at < last.finished_at <= times[-1] + timedelta(seconds=60)
+
+
+def marks(cluster):
+    """What the slot said, one after the other, of its place in the autoscaler's target."""
+    found = []
+    for write in writes_of(cluster, Node, "m"):
+        said = [entry for entry in told(write.after, "status.conditions") or [] if entry["type"] == "Autoscaler"]
+        found += [entry["reason"] for entry in said if entry["reason"] not in found[-1:]]
+    return found
 
 
 def test_a_failed_claims_digest_keeps_its_deadline(cluster):
@@ -230,6 +241,22 @@ def test_a_pass_with_an_older_view_of_the_node_does_not_write_over_what_was_obse
     assert cluster.slot().status.phase == "off"
 
 
+@pytest.mark.parametrize("writer", ["slot", "observation"])
+def test_a_report_that_was_refused_is_made_again_though_no_event_follows(cluster, writer):
+    """Nobody else writes anything: without a wish of its own the next look would come five minutes later."""
+    cluster.machine()
+    cluster.run(30)
+    other = "observation" if writer == "slot" else "slot"
+    cluster.operator.reconcilers[other] = _Deaf()
+    refusal = Fault(kind="conflict", verb="patch", resource="*nodes", subresource="status", user="*manager*", count=3)
+    cluster.client.patch(Node, "m", "lab", MergePatch({"status": {"phase": "ready"}}), subresource="status")
+    cluster.plane.server.faults.add(refusal)
+    cluster.run(1)
+    assert cluster.slot().status.phase == "ready", "refused"
+    cluster.run(4)
+    assert cluster.slot().status.phase == "off"
+
+
 # --- a pool -------------------------------------------------------------------------------------------------------
 
 
@@ -263,19 +290,51 @@ def test_a_pool_reports_its_sizes_its_health_and_its_last_change_of_size(cluster
     assert shrunk.last_scale_at > grown.last_scale_at
 
 
-def test_nothing_of_a_machines_state_is_kept_outside_status_claims_jobs_and_the_lock(cluster):
-    """What an operation leaves on the slot when it is over: no word of any state."""
+# --- who writes what ----------------------------------------------------------------------------------------------
+
+WRITTEN = {
+    ("infra.homecluster.dev", "nodes"): {"status", "metadata.finalizers", "metadata.annotations"},
+    ("infra.homecluster.dev", "nodeclaims"): {"status", "metadata.finalizers", "spec.deadlineAt"},
+    ("infra.homecluster.dev", "groups"): {"status", "metadata.finalizers"},
+    ("", "nodes"): {"spec.unschedulable", "spec.taints", "spec.providerID", "metadata.labels", "metadata.annotations"},
+    ("batch", "jobs"): {"spec.suspend"},
+}
+"""What the operator changes of objects that are there: by kind, the beginnings of paths."""
+
+
+def test_a_life_changes_these_fields_and_no_others_and_leaves_no_state_on_the_slot(cluster):
+    """A boot that fails, one that serves, a node that is drained, a machine that a hand switched on."""
+    cluster.group(nodeTaints=[{"key": "example.org/pool", "effect": "NoSchedule"}])
     cluster.machine()
+    cluster.run(1)
     before = set(cluster.slot().metadata.annotations)
-    claim = cluster.ready()
-    assert set(cluster.slot().metadata.annotations) == before
+    cluster.script("on", "m", sends=0, code=1)
+    failed = cluster.claim()
+    cluster.until("failed", lambda: cluster.phase(failed) == "failed")
+    cluster.until("off", lambda: at_rest(cluster))
+    cluster.scripts.scripts.clear()
+    claim = cluster.ready(ttl_seconds_after_finished=120)
+    assert set(cluster.slot().metadata.annotations) == before | {
+        names.ANNOTATION_SHUTDOWN_SEQ,
+        names.ANNOTATION_SHUTDOWN_LEDGER,
+    }
     cluster.unclaim(claim)
     cluster.until("off", lambda: at_rest(cluster))
-    kept = set(cluster.slot().metadata.annotations) - before
-    assert kept <= {names.ANNOTATION_SHUTDOWN_SEQ, names.ANNOTATION_SHUTDOWN_LEDGER}, "how often, not in which state"
-    assert json.loads(cluster.slot().metadata.annotations[names.ANNOTATION_SHUTDOWN_LEDGER]).keys() <= {
-        "releases",
-        "jobName",
-        "asker",
-    }
-    assert {write.subresource for write in writes_of(cluster, NodeClaim, claim.name)} <= {"", "status"}
+    cluster.in_loop(cluster.at("m").press_button)
+    cluster.until("on", lambda: cluster.power() == "up")
+    cluster.until("off again", lambda: at_rest(cluster))
+    cluster.run(4000)
+    changed = set()
+    for write in cluster.writes():
+        if write.user == OPERATOR and write.type == "MODIFIED":
+            allowed = WRITTEN.get((write.group, write.resource), set())
+            wrong = [path for path in write.fields if not any(path.startswith(start) for start in allowed)]
+            gone = "metadata.deletionTimestamp" in write.fields and write.verb == "delete"
+            assert not wrong or gone, f"{write.verb} {write.resource}/{write.name}: {wrong}"
+            changed |= {(write.group, write.resource)}
+    assert changed == WRITTEN.keys()
+    kept = cluster.slot().metadata.annotations
+    assert json.loads(kept[names.ANNOTATION_SHUTDOWN_LEDGER]).keys() <= {"releases", "jobName", "asker"}
+    assert set(kept) == before | {names.ANNOTATION_SHUTDOWN_SEQ, names.ANNOTATION_SHUTDOWN_LEDGER}, (
+        "how often, no state"
+    )

@@ -164,6 +164,7 @@ def test_a_claims_status_is_about_its_present_spec_when_its_machine_is_ready(lif
     """`kubectl wait --for=condition=Ready` does not take the word of a status about an older spec."""
     assert life.serving.metadata.generation == 2, "the deadline was cleared"
     assert life.serving.status.observed_generation == 2
+    assert not [write for write in life.writes if write.fields == ("status.observedGeneration",)], "no write of its own"
 
 
 def test_what_a_claim_needs_is_stamped_on_its_node(life):

@@ -87,11 +87,12 @@ class MemoryStore:
         *,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        known: Callable[[JsonObject], T | None] | None = None,
     ) -> Listed[T]:
         """See runtime.Client; the only selectors are `label=value` and `path.of.a.field=value`."""
         with self._call("list", kind), self._lock:
             found = [
-                kind.from_json(body)
+                (known(body["metadata"]) if known is not None else None) or kind.from_json(body)
                 for (stored, ns, _), body in sorted(self._objects.items(), key=lambda item: item[0][1:])
                 if stored is kind
                 and namespace in {None, ns}

@@ -82,12 +82,14 @@ class ApiListWatch(ListWatch):
         label_selector: str | None = None,
         field_selector: str | None = None,
         inactivity: float = INACTIVITY,
+        list_timeout: float = LIST_TIMEOUT,
     ) -> None:
         self._transport = transport
         self._clock = clock
         self._path = collection_path(resource, namespace)
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._inactivity = inactivity
+        self._list_timeout = list_timeout
 
     def list(self, *, resource_version: str, limit: int, continue_token: str) -> ListPage:
         """See ListWatch."""
@@ -98,7 +100,7 @@ class ApiListWatch(ListWatch):
             # A continue token carries its own version; the server refuses both together.
             "resourceVersion": None if continue_token else resource_version or None,
         }
-        reply = self._transport.request("GET", with_query(self._path, query), timeout=LIST_TIMEOUT)
+        reply = self._transport.request("GET", with_query(self._path, query), timeout=self._list_timeout)
         if reply.status >= 400:
             raise from_reply(reply.status, reply.body, reply.headers, self._clock.now())
         body = orjson.loads(reply.body)

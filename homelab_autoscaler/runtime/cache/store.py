@@ -147,6 +147,7 @@ class Store(Generic[T]):
 
     def put(self, key: str, body: JsonObject, model: T) -> T | None:
         """Keep an object; returns the one it replaces."""
+        model.slimmed()
         version = model.metadata.resource_version
         raw = compact(body)
         with self._lock:
@@ -232,7 +233,7 @@ class Store(Generic[T]):
         entry.model = model
 
     def _parse(self, entry: _Entry[T]) -> T:
-        return self.kind.from_json(orjson.loads(entry.raw))
+        return self.kind.from_json(orjson.loads(entry.raw)).slimmed()
 
 
 def is_older(version: str, than: str) -> bool:

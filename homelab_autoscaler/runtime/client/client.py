@@ -125,23 +125,37 @@ class Client:
         *,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        known: Callable[[JsonObject], T | None] | None = None,
     ) -> ObjectList[T]:
         """Read all objects of a kind, of one namespace or of all, in pages of 500.
 
         All pages show the same moment. If the server forgets that moment half-way, the list starts over unpaged.
+
+        Args:
+            kind: which objects.
+            namespace: only there; None for all.
+            label_selector: only those with such labels.
+            field_selector: only those with such fields.
+            known: given an object's metadata, the model of that very uid and resourceVersion, so that it is not decoded
+                once more; None if there is none.
         """
+
+        def read(item: JsonObject) -> T:
+            found = None if known is None else known(item["metadata"])
+            return kind.from_json(item) if found is None else found
+
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         path = collection_path(kind.resource, namespace)
         try:
             items: list[T] = []
             version = ""
             for page in self._pages(path, selectors):
-                items.extend(kind.from_json(item) for item in page.get("items") or [])
+                items.extend(map(read, page.get("items") or []))
                 version = page["metadata"].get("resourceVersion", "")
             return ObjectList(items, version)
         except GoneError:
             page = self._json("GET", with_query(path, selectors))
-            entries = [kind.from_json(item) for item in page.get("items") or []]
+            entries = list(map(read, page.get("items") or []))
             return ObjectList(entries, page["metadata"].get("resourceVersion", ""))
 
     def _pages(self, path: str, selectors: dict[str, str | None]) -> Iterator[JsonObject]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WATCHED = (Node, Group, NodeClaim, NodeReclaim, CoreNode, Job)
 _MOST_PASSES = 2000
 """At one instant. More than that is a pass that wakes itself."""
+_MOST_AT_ONCE_AGAIN = 200
+"""How often in a row a pass may ask for the next one within a twentieth of a second."""
 
 
 class Died(BaseException):
@@ -167,6 +169,7 @@ class Operator:
         self._queue: dict[tuple[str, Request], None] = {}
         self._timers: dict[tuple[str, Request], float] = {}
         self._failures: dict[tuple[str, Request], int] = {}
+        self._hurried: dict[tuple[str, Request], int] = {}
         original = assemble.ControllerBuilder
         assemble.ControllerBuilder = _Builder  # type: ignore[assignment,misc]
         try:
@@ -241,6 +244,7 @@ class Operator:
         try:
             wait = self._reconcile(controller, request)
             self._failures.pop(key, None)
+            self._hurry(key, wait)
         except ConflictError:
             wait = 0.05
         except LockRefusedError as refusal:
@@ -254,6 +258,13 @@ class Operator:
         if wait is not None:
             due = self.clock.monotonic() + wait
             self._timers[key] = min(due, self._timers.get(key, due))
+
+    def _hurry(self, key: tuple[str, Request], wait: float | None) -> None:
+        """A pass that asks for itself at once, time and again, waits for something that is over."""
+        hurried = self._hurried.get(key, 0) + 1 if wait is not None and wait <= 0.05 else 0
+        self._hurried[key] = hurried
+        if hurried == _MOST_AT_ONCE_AGAIN:
+            self.bugs.append(f"{key[0]} {key[1]}: it wakes itself without an end")
 
     def _reconcile(self, controller: str, request: Request) -> float | None:
         return self.reconcilers[controller].reconcile(request).requeue_after

@@ -36,3 +36,18 @@ def values(cluster: Cluster, kind: type[KubeObject], name: str, path: str, since
         for write in writes_of(cluster, kind, name, since)
         if told(write.before or {}, path) != told(write.after, path)
     ]
+
+
+def annotation(body: JsonObject | None, key: str) -> str | None:
+    """The value of an annotation."""
+    found = ((body or {}).get("metadata", {}).get("annotations") or {}).get(key)
+    return str(found) if found is not None else None
+
+
+def annotations(cluster: Cluster, kind: type[KubeObject], name: str, key: str, since: int = 0) -> list[str | None]:
+    """Every value that the operator gave to an annotation, in order; None where it took it away."""
+    return [
+        annotation(write.after, key)
+        for write in writes_of(cluster, kind, name, since)
+        if annotation(write.before, key) != annotation(write.after, key)
+    ]

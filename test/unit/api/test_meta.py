@@ -1,6 +1,8 @@
 """Objects as they travel: durations, times, and what is written of an object."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from types import UnionType
+from typing import Annotated, Union, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
@@ -112,3 +114,46 @@ def test_a_claim_without_a_phase_is_pending_and_live():
     assert claim.live
     assert claim.wants_machine
     assert not claim.committed
+
+
+def test_a_slimmed_object_is_the_same_object_without_a_note_of_its_own_on_every_part():
+    body = {
+        "metadata": {"name": "w1", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]},
+        "spec": {"slotRef": {"name": "w1"}, "call": "Manual", "group": "g", "requestedAt": "2026-01-01T00:00:00Z"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    plain, slim = NodeClaim.from_json(body), NodeClaim.from_json(body)
+
+    assert slim.slimmed() is slim
+
+    parts = [
+        slim, slim.metadata, *slim.metadata.owner_references, slim.spec, slim.spec.slot_ref, slim.status,
+        *slim.status.conditions,
+    ]  # fmt: skip
+    assert len({id(part.model_fields_set) for part in parts}) == 1
+    assert slim == plain
+    assert slim.to_json() == plain.to_json()
+    assert slim.to_replacement() == plain.to_replacement()
+    renamed = slim.model_copy(update={"metadata": slim.metadata.model_copy(update={"name": "w2"})})
+    assert (renamed.name, slim.name) == ("w2", "w1")
+    assert slim.model_fields_set == set(), "a copy has noted its change on itself alone"
+
+
+def models_below(kind):
+    for sub in kind.__subclasses__():
+        yield sub
+        yield from models_below(sub)
+
+
+def models_in(annotation, under=None):
+    """(container, model) of each model in a type."""
+    if isinstance(annotation, type) and not get_args(annotation) and issubclass(annotation, KubeModel):
+        yield under, annotation
+    for part in get_args(annotation):
+        yield from models_in(part, get_origin(annotation) or under)
+
+
+def test_no_kind_holds_models_in_a_way_that_slimming_does_not_know():
+    entries = [entry for sub in models_below(KubeModel) for entry in sub.model_fields.values()]
+    containers = {container for entry in entries for container, _ in models_in(entry.annotation)}
+    assert containers - {UnionType, Union, Annotated} == {None, list}

@@ -109,6 +109,18 @@ def test_the_ledger_keeps_its_newest_rows_and_the_count_is_its_length():
     assert status.activations_total == 9
 
 
+def test_a_slot_that_boots_every_two_minutes_keeps_512_boots_and_32_rows_of_the_last_24_hours():
+    boots = [NOON + timedelta(minutes=2 * number) for number in range(530)]
+    status = SlotStatus(phase=P.OFF, recent_activations=boots[:500], activations_last24_h=500, activations_total=500)
+    for at in boots[500:]:
+        status = after(status, P.BOOTING, P.OFF, at=at)
+    assert (len(status.recent_transitions), status.recent_activations) == (32, boots[-512:])
+    assert (status.activations_last24_h, status.activations_total) == (512, 530)
+    day_after = boots[-512] + timedelta(hours=24)
+    assert "activationsLast24H" not in expire(status, day_after - timedelta(seconds=1), LIMITS)
+    assert expire(status, day_after, LIMITS)["activationsLast24H"] == 511
+
+
 def test_the_ring_keeps_the_order_of_the_writes_when_the_clock_steps_back():
     status = after(SlotStatus(), P.OFF, at=NOON)
     status = after(status, P.PENDING, at=NOON - timedelta(minutes=5))

@@ -59,6 +59,26 @@ def test_a_list_of_one_namespace_leaves_others_alone(claim_of, slot_of):
     assert [claim.uid for claim in index.claims_of(Key("attic", "w1"))] == ["f"]
 
 
+def test_an_object_is_known_by_its_uid_and_version_alone(claim_of, slot_of):
+    index = PoolIndex()
+    held = claim_of(slot_of("w1"), name="a", uid="u", version="10")
+    index.put(held)
+
+    def known(**changes):
+        metadata = {"namespace": "pool", "name": "a", "uid": "u", "resourceVersion": "10"}
+        return index.known(NodeClaim, {**metadata, **changes})
+
+    assert known() is held
+    strangers = [
+        {"uid": "v"},
+        {"resourceVersion": "11"},
+        {"resourceVersion": "9"},
+        {"name": "b"},
+        {"namespace": "attic"},
+    ]
+    assert [known(**changes) for changes in strangers] == [None] * len(strangers)
+
+
 def test_versions_that_are_no_numbers_count_as_newer(claim_of, slot_of):
     index = PoolIndex()
     slot = slot_of("w1")

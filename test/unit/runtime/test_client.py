@@ -101,6 +101,17 @@ def test_a_list_whose_moment_is_forgotten_starts_over_unpaged(script, client):
     assert "limit" not in script.seen[2].target
 
 
+def test_what_is_known_of_a_list_is_not_decoded_again(script, client):
+    other = {"kind": "Node", "metadata": {"name": "n2", "uid": "u2", "resourceVersion": "8"}}
+    script.reply(200, {"metadata": {"resourceVersion": "9"}, "items": [NODE, other]})
+    held = CoreNode.from_json(NODE)
+
+    nodes = client.list(CoreNode, known=lambda metadata: held if metadata["uid"] == "u1" else None)
+
+    assert nodes.items[0] is held
+    assert [node.name for node in nodes.items] == ["n1", "n2"]
+
+
 def test_create_posts_the_object_with_the_field_manager(script, client):
     script.reply(201, {"kind": "Job", "metadata": {"name": "j", "namespace": "ns", "uid": "u"}})
     created = client.create(Job(metadata=ObjectMeta(name="j", namespace="ns")))
