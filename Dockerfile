@@ -1,8 +1,10 @@
 # The manager's image. Two stages: the first builds wheels with what building needs, the second has Python and the
 # result alone. `docker build --target …` is not needed: the last stage is the image.
-ARG PYTHON=3.11
+#
+# A tag may be moved: name what you have looked at, --build-arg BASE=python:3.11-slim@sha256:…
+ARG BASE=python:3.11-slim
 
-FROM python:${PYTHON}-slim AS build
+FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv /venv
 # Dependencies first: they change seldom, and hashes make sure that they are the ones that were tested.
@@ -17,7 +19,7 @@ RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-di
  && /venv/bin/python -m pip install --no-cache-dir --no-deps --no-index /wheels/*.whl \
  && /venv/bin/python -m pip uninstall --yes pip
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 # pip is of no use at run time, and what is not there cannot be misused.
 RUN python -m pip uninstall --yes pip setuptools wheel 2>/dev/null || true
 COPY --from=build /venv /venv

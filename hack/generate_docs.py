@@ -62,7 +62,9 @@ and the machine is still on (a node stays Ready for about 45 seconds after a tru
 ² In these rows nobody wants the machine, and "off" has to be earned. A machine counts as *on* here although its node is
 not Ready when its kubelet still renews its Lease, or when the owning claim left a *power debt*: the claim may have
 switched the machine on, and no shutdown has proven since that it is off. The slot then reports `draining` and the
-shutdown fires. A claim is released only when off is *confirmed*, which an observation alone is not.
+shutdown fires. A machine that served and fell silent by itself owes nothing, but a claim that is withdrawn while it is
+silent has one shutdown tried, whatever comes of it: off, hung and cut off look alike. A claim is released only when off
+is *confirmed*, which an observation alone is not.
 
 ## What the law does not say
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from homelab_api.meta import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
+
+
+LONGEST_MESSAGE: Final = 1024
+"""Characters of a message; as long as Kubernetes lets the message of an Event be."""
 
 
 def condition(
@@ -20,7 +24,18 @@ def condition(
 ) -> Condition:
     """A condition to be merged; `status` None is Unknown. The merge sets its transition time."""
     text = "Unknown" if status is None else str(status)
-    return Condition(type=kind, status=text, reason=reason, message=message, observed_generation=observed_generation)
+    said = readable(message)
+    return Condition(type=kind, status=text, reason=reason, message=said, observed_generation=observed_generation)
+
+
+def readable(text: str, limit: int = LONGEST_MESSAGE) -> str:
+    """Text of other people's making, for a message: one printable line of at most `limit` characters.
+
+    Nodes and owners say what they like and as much as they like. A message that the schema refuses would keep the
+    write that carries it from ever being made; one with control characters would write to people's terminals.
+    """
+    line = "".join(character if character.isprintable() else " " for character in text[: limit + 1])
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def merge_conditions(current: Sequence[Condition], changes: Iterable[Condition], now: datetime) -> list[Condition]:

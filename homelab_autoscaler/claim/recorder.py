@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from homelab_api.conditions import condition, merge_conditions
+from homelab_api.conditions import condition, merge_conditions, readable
 from homelab_api.meta import format_time
 from homelab_api.v2alpha1 import ClaimCondition, ClaimPhase, NodeClaim, Reason
 from homelab_autoscaler.claim import events
@@ -68,7 +68,7 @@ class ClaimRecorder:
             return claim
         check_move(claim.name, claim.phase, to, reason)
         now = self._clock.now()
-        status: JsonObject = {"phase": to.value, "reason": reason.value, "message": message, **fields}
+        status: JsonObject = {"phase": to.value, "reason": reason.value, "message": readable(message), **fields}
         if to is ClaimPhase.BOOTING and claim.status.started_at is None:
             status["startedAt"] = format_time(now)
         if to is ClaimPhase.READY:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from homelab_api.conditions import readable
 from homelab_api.v2alpha1 import ClaimPhase, PowerState
 from homelab_autoscaler.claim.attempts import exhausted_until
 from homelab_autoscaler.claim.deadlines import in_boot_window
@@ -76,7 +77,7 @@ def explanation(scope: SlotScope, settings: Settings) -> Table:
     table = Table.grid(padding=(0, 2))
     for title, text in (
         ("slot", f"{scope.slot.name} in pool {scope.slot.group or '(none)'}, node {scope.node_name}"),
-        ("held", f"yes: {scope.reclaim.spec.reason or 'reclaimed'}" if scope.reclaim else "no"),
+        ("held", f"yes: {readable(scope.reclaim.spec.reason) or 'reclaimed'}" if scope.reclaim else "no"),
         ("claim", _claim(scope)),
         ("power", _power(scope)),
         ("usable", "yes" if scope.unusable is None else f"no: {scope.unusable}"),

@@ -6,18 +6,22 @@ Everything here is for people. Texts are made from reports (status, conditions, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from homelab_api import names
 from homelab_api.core import CoreNode, Job, Pod
+from homelab_api.meta import KubeObject
 from homelab_api.v2alpha1 import Call, ClaimPhase, Group, Node, NodeClaim, SlotPhase
 from homelab_autoscaler.phase import owning_claim, unusable
+from homelab_autoscaler.runtime import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
     from homelab_autoscaler.runtime import Client
+
+T = TypeVar("T", bound=KubeObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,30 @@ def take(client: Client, namespace: str | None) -> Snapshot:
         nodes=tuple(client.list(CoreNode).items),
         jobs=tuple(client.list(Job, namespace).items),
         pods=tuple(client.list(Pod).items),
+    )
+
+
+def take_what_is_left(client: Client, namespace: str | None) -> Snapshot:
+    """What can still be read of a pool that is being taken away: a kind that the server does not know is empty.
+
+    Pods are not read.
+
+    Raises:
+        ApiError: the server refused or did not answer.
+    """
+
+    def left(kind: type[T]) -> tuple[T, ...]:
+        try:
+            return tuple(client.list(kind, namespace).items)
+        except NotFoundError:
+            return ()
+
+    return Snapshot(
+        groups=left(Group),
+        slots=left(Node),
+        claims=left(NodeClaim),
+        nodes=tuple(client.list(CoreNode).items),
+        jobs=left(Job),
     )
 
 

@@ -13,7 +13,9 @@ from rich.text import Text
 
 from homelab_autoscaler.cli.app import single
 from homelab_autoscaler.cli.connection import Context, Kubeconfig, Namespace, connected
-from homelab_autoscaler.cli.snapshot import Snapshot, take
+from homelab_autoscaler.cli.failure import UsageError
+from homelab_autoscaler.cli.snapshot import Snapshot, take, take_what_is_left
+from homelab_autoscaler.cli.still_on import still_on_table
 from homelab_autoscaler.cli.table import pool_table
 
 if TYPE_CHECKING:
@@ -28,10 +30,18 @@ def status(
     context: Context = None,
     namespace: Namespace = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep looking until Ctrl-C.")] = False,
+    on: Annotated[
+        bool, typer.Option("--on", help="List only machines that are on or may be, whatever is left of their pool.")
+    ] = False,
 ) -> None:
     """Show every machine: what it does, for whom, since when, and why."""
+    if on and watch:
+        raise UsageError("--on and --watch do not go together: --on is a list to keep")
     with connected(kubeconfig, context, namespace) as (client, where, _):
         console = Console()
+        if on:
+            console.print(still_on_table(take_what_is_left(client, where), where))
+            return
         if not watch:
             console.print(overview(take(client, where), where))
             return

@@ -32,6 +32,8 @@ from homelab_autoscaler.phase import MachineState, Operation, fires, next_expiry
 from homelab_autoscaler.runtime import ConflictError, MergePatch, NotFoundError, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from homelab_api.meta import Condition
     from homelab_autoscaler.claim.create import ClaimFactory
     from homelab_autoscaler.claim.recorder import ClaimRecorder
@@ -133,10 +135,10 @@ class SlotReconciler:
         if names.FINALIZER_SLOT not in scope.slot.metadata.finalizers and not scope.slot.marked:
             self._finalize(scope.slot)
             return Result()
-        if scope.slot.marked and self._leave(scope):
+        namesakes = self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name)
+        if scope.slot.marked and self._leave(scope, namesakes):
             return Result()
         this = _Pass(scope.now)
-        namesakes = self._slots.by_index(INDEX_NODE_NAME, scope.slot.spec.kubernetes_node_name)
         fault = slot_checks.problem(scope, namesakes, self._policy)
         if fault is not None:
             self._say_fault(scope, fault)
@@ -325,8 +327,11 @@ class SlotReconciler:
     def _finalize(self, slot: Node) -> None:
         self._patch_metadata(slot, {"finalizers": [*slot.metadata.finalizers, names.FINALIZER_SLOT]})
 
-    def _leave(self, scope: SlotScope) -> bool:
-        """Let a deleted slot go once nothing of ours depends on it; True if it went."""
+    def _leave(self, scope: SlotScope, namesakes: Iterable[Node]) -> bool:
+        """Let a deleted slot go once nothing of ours depends on it; True if it went.
+
+        A machine that belongs to another slot is that one's to switch off, and holds nobody here.
+        """
         slot = scope.slot
         if names.FINALIZER_SLOT not in slot.metadata.finalizers:
             return True
@@ -338,7 +343,8 @@ class SlotReconciler:
         value = scope.law_input()
         if any(claim.live or claim.committed for claim in scope.claims) or scope.unfinished():
             return False
-        if value.counts_as_on or (scope.node is not None and not value.off_confirmed):
+        runs = value.counts_as_on or (scope.node is not None and not value.off_confirmed)
+        if runs and slot_checks.rightful(slot, namesakes) is None:
             return False
         self._let_go(slot)
         return True

@@ -53,9 +53,8 @@ def problem(scope: SlotScope, namesakes: Iterable[Node], policy: PodPolicy) -> C
             f'label "infra.homecluster.dev/group" names "{slot.group}", and namespace "{slot.namespace}" has no such '
             "Group: create it, or correct the label",
         )
-    older = [other for other in namesakes if other.uid != slot.uid and _seniority(other) < _seniority(slot)]
-    if older:
-        first = min(older, key=_seniority)
+    first = rightful(slot, namesakes)
+    if first is not None:
         return condition(
             SlotCondition.INVALID_SLOT,
             True,
@@ -67,6 +66,12 @@ def problem(scope: SlotScope, namesakes: Iterable[Node], policy: PodPolicy) -> C
     if violation is not None:
         return condition(SlotCondition.INVALID_SLOT, True, "PodNotAllowed", f"{violation[0]}: {violation[1]}")
     return None
+
+
+def rightful(slot: Node, namesakes: Iterable[Node]) -> Node | None:
+    """The older slot that names the same Kubernetes node, to which its machine belongs; None if it is this one's."""
+    older = [other for other in namesakes if other.uid != slot.uid and _seniority(other) < _seniority(slot)]
+    return min(older, key=_seniority, default=None)
 
 
 def _seniority(slot: Node) -> tuple[datetime, str]:

@@ -19,7 +19,7 @@ from homelab_autoscaler.lifecycle import events
 from homelab_autoscaler.lifecycle.gate import GateStart
 from homelab_autoscaler.lifecycle.job_spec import build_job, startup_job_name
 from homelab_autoscaler.lifecycle.jobs import ForeignJobError
-from homelab_autoscaler.lifecycle.lock import LockKind
+from homelab_autoscaler.lifecycle.lock import LockKind, LockRefusedError
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
 from homelab_autoscaler.lifecycle.node_marks import is_control_plane
 from homelab_autoscaler.lifecycle.pulse import Pulse
@@ -197,7 +197,7 @@ class Boot:
         return self._gate.step(scope, claim, group, GateStart(start or scope.now, job is not None))
 
     def _await_job(self, scope: SlotScope, claim: NodeClaim, job: Job) -> datetime | None:
-        self._locks.renew(scope.slot)
+        self._locks.renew(scope.slot, LockKind.SCALE_UP)
         target = job.condition("FailureTarget")
         if target is not None and target.last_transition_time is not None:
             judged = target.last_transition_time + timedelta(seconds=self._settings.job_failure_target_grace)
@@ -247,7 +247,11 @@ class Boot:
             until = max([created, *ends]) + timedelta(seconds=self._settings.lock_timeout)
             if scope.now < until:
                 return until
-        self._locks.acquire(scope.slot, LockKind.SCALE_UP)
+        try:
+            self._locks.acquire(scope.slot, LockKind.SCALE_UP)
+        except LockRefusedError as refusal:
+            self._events.event(scope.slot, "Normal", events.SCALE_UP_DEFERRED, str(refusal))
+            raise
         present = self._client.get(NodeClaim, claim.name, claim.namespace)
         if present.uid == claim.uid and present.wants_machine:
             text = f"machine {scope.slot.name} was on already"

@@ -19,8 +19,10 @@ import structlog
 from homelab_api.core import CoreNode
 from homelab_api.meta import format_duration
 from homelab_api.v2alpha1 import ClaimPhase, NodeClaim, Reason
+from homelab_autoscaler.claim.deadlines import in_boot_window
 from homelab_autoscaler.claim.names import placeholder_id
 from homelab_autoscaler.lifecycle import events
+from homelab_autoscaler.lifecycle.lock import LockKind
 from homelab_autoscaler.lifecycle.machine import Event, NodeMachine
 from homelab_autoscaler.lifecycle.node_marks import identity_patch, ready_patch, undrain_patch
 from homelab_autoscaler.phase import MachineState, unusable
@@ -84,7 +86,7 @@ class ReadinessGate:
         Raises:
             ConflictError: the node or the claim changed under a write; the next step decides anew.
         """
-        self._locks.renew(scope.slot)
+        self._locks.renew(scope.slot, LockKind.SCALE_UP)
         node = scope.node
         slow = self._settings.surplus(group.spec.max_node_provision_time)
         if node is None:
@@ -115,8 +117,8 @@ class ReadinessGate:
             present = self._client.get(NodeClaim, claim.name, claim.namespace)
         except NotFoundError:
             return scope.now
-        if present.uid != claim.uid or not present.wants_machine:
-            return scope.now
+        if present.uid != claim.uid or not in_boot_window(present):
+            return scope.now  # Withdrawn, ended or ready by now: nothing is left to open, or to report a second time.
         taints = group.spec.node_readiness_taints
         if unusable(node, taints, ignore_own_cordon=True) is not None:
             return scope.now + timedelta(seconds=self._settings.uncordon_retry_max)

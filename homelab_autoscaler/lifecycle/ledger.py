@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from homelab_api import names
 from homelab_api.meta import format_time
+from homelab_autoscaler.lifecycle import annotated
 
 if TYPE_CHECKING:
     from homelab_api.v2alpha1 import Node
@@ -42,15 +43,15 @@ class ShutdownLedger:
         """The ledger of a slot; an unreadable one is empty (a hand emptied it, or wrote nonsense)."""
         try:
             body = json.loads(slot.metadata.annotations.get(names.ANNOTATION_SHUTDOWN_LEDGER, "{}"))
-            last = body.get("lastAttemptAt")
+            releases = [annotated.instant(text) for text in body.get("releases", [])]
             return cls(
-                releases=tuple(datetime.fromisoformat(text) for text in body.get("releases", [])),
-                attempts=int(body.get("attempts", 0)),
-                last_attempt_at=datetime.fromisoformat(last) if last else None,
+                releases=tuple(at for at in releases if at is not None),
+                attempts=annotated.count(body.get("attempts", 0)) or 0,
+                last_attempt_at=annotated.instant(body.get("lastAttemptAt")),
                 job_name=str(body.get("jobName", "")),
                 asker=str(body.get("asker", "")),
             )
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return cls()
 
     def text(self) -> str:

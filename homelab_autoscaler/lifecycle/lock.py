@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from homelab_api import names
 from homelab_api.meta import format_time
 from homelab_api.v2alpha1 import Node
+from homelab_autoscaler.lifecycle import annotated
 from homelab_autoscaler.runtime import InvalidError, JsonPatch, MergePatch, NotFoundError
 
 if TYPE_CHECKING:
@@ -61,24 +62,23 @@ class Lock:
     @property
     def generation(self) -> tuple[str, int]:
         """Identity and lease transitions of the owner; -1 for an owner that did not say."""
-        identity, _, transitions = self.owner.rpartition("/")
-        return identity, int(transitions) if transitions.isdigit() else -1
+        identity, _, text = self.owner.rpartition("/")
+        transitions = annotated.count(text)
+        return identity, -1 if transitions is None else transitions
 
 
 def read_lock(slot: Node) -> Lock | None:
     """The lock on a slot; None without one. An unreadable one counts as taken at the epoch, so it has expired."""
-    annotations = slot.metadata.annotations
-    kind = annotations.get(names.ANNOTATION_LOCK)
+    marks = slot.metadata.annotations
+    kind = marks.get(names.ANNOTATION_LOCK)
     if kind is None:
         return None
-    try:
-        taken_at = datetime.fromisoformat(annotations.get(names.ANNOTATION_LOCK_TIMESTAMP, ""))
-        timeout = float(annotations.get(names.ANNOTATION_LOCK_TIMEOUT, ""))
-    except ValueError:
-        taken_at, timeout = _EPOCH, 0.0
-    if taken_at.tzinfo is None:
-        taken_at = _EPOCH
-    return Lock(kind, annotations.get(names.ANNOTATION_LOCK_OWNER, ""), taken_at, timeout)
+    owner = marks.get(names.ANNOTATION_LOCK_OWNER, "")
+    taken_at = annotated.instant(marks.get(names.ANNOTATION_LOCK_TIMESTAMP))
+    timeout = annotated.seconds(marks.get(names.ANNOTATION_LOCK_TIMEOUT))
+    if taken_at is None or timeout is None:
+        return Lock(kind, owner, _EPOCH, 0.0)
+    return Lock(kind, owner, taken_at, timeout)
 
 
 class Locks:
@@ -112,13 +112,13 @@ class Locks:
         _, transitions = lock.generation
         return 0 <= transitions < self._leadership.transitions
 
-    def acquire(self, slot: Node, kind: LockKind, annotations: dict[str, str] | None = None) -> Node:
+    def acquire(self, slot: Node, kind: LockKind, beside: dict[str, str] | None = None) -> Node:
         """Take the lock, bound to the slot as it was read.
 
         Args:
             slot: the slot as read.
             kind: the operation.
-            annotations: further annotations for the same write.
+            beside: further annotations for the same write.
 
         Returns:
             The slot with the lock; the slot as it was if we hold a fresh one and there is nothing else to write.
@@ -130,7 +130,7 @@ class Locks:
         lock = read_lock(slot)
         if lock is not None and not self.ours_to_take(lock):
             raise LockRefusedError(slot.name, lock)
-        if lock is not None and not annotations and self.holds(slot, kind) and not self._due(lock):
+        if lock is not None and not beside and self.holds(slot, kind) and not self._due(lock):
             return slot
         body = {
             "metadata": {
@@ -140,27 +140,30 @@ class Locks:
                     names.ANNOTATION_LOCK_OWNER: self.owner,
                     names.ANNOTATION_LOCK_TIMESTAMP: format_time(self._clock.now()),
                     names.ANNOTATION_LOCK_TIMEOUT: f"{self._timeout:g}",
-                    **(annotations or {}),
+                    **(beside or {}),
                 },
             }
         }
         return self._client.patch(Node, slot.name, slot.namespace, MergePatch(body))
 
-    def renew(self, slot: Node) -> None:
-        """Extend our lock if half of it is over. A lock that is not ours any more stays as it is."""
+    def renew(self, slot: Node, kind: LockKind) -> None:
+        """Extend our lock on a running operation if half of it is over; take it over if it may be taken.
+
+        A process that finds an operation of the one before it running carries it on, and its lock with it. A lock of
+        somebody who may still act, of another operation, or none at all, stays as it is.
+        """
         lock = read_lock(slot)
-        if lock is None or lock.owner != self.owner or not self._due(lock):
+        if lock is None or lock.kind != kind or not self.ours_to_take(lock):
             return
+        if lock.owner == self.owner and not self._due(lock):
+            return
+        marks = {
+            names.ANNOTATION_LOCK_OWNER: self.owner,
+            names.ANNOTATION_LOCK_TIMESTAMP: format_time(self._clock.now()),
+            names.ANNOTATION_LOCK_TIMEOUT: f"{self._timeout:g}",
+        }
         self._replace(
-            slot,
-            self.owner,
-            [
-                {
-                    "op": "replace",
-                    "path": _pointer(names.ANNOTATION_LOCK_TIMESTAMP),
-                    "value": format_time(self._clock.now()),
-                }
-            ],
+            slot, lock.owner, [{"op": "add", "path": _pointer(mark), "value": value} for mark, value in marks.items()]
         )
 
     def release(self, slot: Node) -> Node:

@@ -15,9 +15,10 @@ from homelab_api import names
 from homelab_api.core import CoreNode, Job
 from homelab_api.meta import KubeObject
 from homelab_api.v2alpha1 import ClaimPhase, Group, Node, NodeClaim, NodeReclaim, PowerState, Reason
-from homelab_autoscaler.claim.debt import in_debt, job_type
+from homelab_autoscaler.claim.debt import in_debt, job_type, owned_by
 from homelab_autoscaler.claim.names import label_value
 from homelab_autoscaler.claim.of_slot import claims_of_slots
+from homelab_autoscaler.lifecycle import annotated
 from homelab_autoscaler.lifecycle.pulse import KubeletPulse, Pulse
 from homelab_autoscaler.phase import ClaimFact, Input, contested, extra_claims, owning_claim, power, unusable
 from homelab_autoscaler.runtime import NotFoundError
@@ -132,9 +133,23 @@ class SlotScope:
         return self.owner is None or not self.owner.committed or not self.owes(self.owner)
 
     def owes(self, claim: NodeClaim) -> bool:
-        """Whether the claim owes the machine a shutdown."""
-        off = self.power is PowerState.OFF
-        return in_debt(claim, self.jobs, gone_silent=off and self.pulse is Pulse.SILENT)
+        """Whether the claim owes the machine a shutdown.
+
+        Hung, cut off or off: a silent machine looks alike. It owes nothing if it went so by itself; but whoever
+        withdraws its claim gets one shutdown tried first. A machine that is off already takes no harm from that.
+        """
+        gone = self.power is PowerState.OFF and self.pulse is Pulse.SILENT
+        return in_debt(claim, self.jobs, gone_silent=gone and (not claim.marked or self._tried(claim)))
+
+    def _tried(self, claim: NodeClaim) -> bool:
+        """Whether a shutdown of the claim was tried to its end, whatever came of it.
+
+        A Job that was counted and is not there may be about to be created; after a while it was taken away.
+        """
+        if any(job_type(job) == names.JOB_TYPE_SHUTDOWN and owned_by(job, claim.uid) for job in self.jobs):
+            return not self.unfinished(names.JOB_TYPE_SHUTDOWN)
+        counted = claim.status.last_shutdown_attempt_at
+        return counted is not None and self.now >= counted + timedelta(seconds=self.off_settle)
 
     def shutdown_ended_at(self) -> datetime | None:
         """When the slot's latest shutdown Job ended, None if none did."""
@@ -158,14 +173,8 @@ class SlotScope:
 
         So nobody's screen goes dark at their hand (model section 10, Return).
         """
-        text = self.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL)
-        if self.owner is not None or not text:
-            return None
-        try:
-            until = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-        return until if until.tzinfo is not None and self.now < until else None
+        until = annotated.instant(self.slot.metadata.annotations.get(names.ANNOTATION_RETURN_UNTIL))
+        return until if self.owner is None and until is not None and self.now < until else None
 
     def settle_until(self) -> datetime | None:
         """Until when a machine that still counts as on is given time to go off; None when no shutdown ended lately.

@@ -17,7 +17,7 @@ from homelab_api.conditions import condition
 from homelab_api.meta import format_duration, format_time
 from homelab_api.v2alpha1 import ClaimCondition, PowerState, SlotCondition
 from homelab_autoscaler.claim.debt import job_type, owned_by
-from homelab_autoscaler.lifecycle import events
+from homelab_autoscaler.lifecycle import annotated, events
 from homelab_autoscaler.lifecycle.job_spec import build_job, shutdown_job_name
 from homelab_autoscaler.lifecycle.jobs import ForeignJobError
 from homelab_autoscaler.lifecycle.ledger import ShutdownLedger, next_attempt
@@ -331,7 +331,7 @@ class Shutdown:
     # --- the monitor's part -------------------------------------------------------------------------------------
 
     def _await_job(self, scope: SlotScope, job: Job) -> datetime | None:
-        self._locks.renew(scope.slot)
+        self._locks.renew(scope.slot, LockKind.SCALE_DOWN)
         limit = timedelta(seconds=self._settings.job_timeout_of(scope.slot.spec.shutdown_pod_spec.timeout_seconds))
         since = job.status.start_time or job.metadata.creation_timestamp or scope.now
         until = since + limit + timedelta(seconds=self._settings.monitor_poll)
@@ -377,5 +377,4 @@ def _blocked(progress: DrainProgress, since: datetime | None, limits: Drain) -> 
 
 
 def _sequence(slot: Node) -> int:
-    text = slot.metadata.annotations.get(names.ANNOTATION_SHUTDOWN_SEQ, "0")
-    return int(text) if text.isdigit() else 0
+    return annotated.count(slot.metadata.annotations.get(names.ANNOTATION_SHUTDOWN_SEQ)) or 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from homelab_api import names
+from homelab_api.conditions import readable
 from homelab_api.v2alpha1 import PowerState
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def unusable(
     ready = node.condition("Ready")
     if ready is None or ready.status != "True":
         said = f"Ready is {ready.status}" if ready else "it reports no Ready condition"
-        return f"node {node.name} is not ready: {said}{f' ({ready.reason})' if ready and ready.reason else ''}"
+        why = readable(ready.reason, 128) if ready else ""
+        return f"node {node.name} is not ready: {said}{f' ({why})' if why else ''}"
     waits_for = {(taint.key, taint.effect) for taint in readiness_taints}
     carried = [f"{taint.key}:{taint.effect}" for taint in node.spec.taints if (taint.key, taint.effect) in waits_for]
     if carried:

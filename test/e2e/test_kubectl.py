@@ -43,6 +43,9 @@ def test_our_own_commands_say_what_is_and_why(stand, claimed):
     table = stand.cli("status").stdout
     assert "rack: 3 slots, 1 on, 1 wanted, healthy" in table
     assert "asked for by hand" in " ".join(table.split())
+    assert [line.split()[:3] for line in stand.cli("status", "--on").stdout.splitlines() if "rack-" in line] == [
+        ["rack-1", "rack-1", "on"]
+    ]
 
     text = " ".join(stand.cli("explain", "rack-1").stdout.split())
     assert "row 6 A machine that takes the pool's work." in text

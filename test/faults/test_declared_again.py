@@ -5,7 +5,11 @@ from virtual.cluster import at_once
 from virtual.rest import at_rest
 
 from homelab_api import names
+from homelab_api.v2alpha1 import Group, Node, NodeClaim, NodeReclaim
+from homelab_autoscaler.cli.snapshot import take_what_is_left
+from homelab_autoscaler.cli.still_on import still_on
 from homelab_autoscaler.runtime import ApplyPatch, MergePatch
+from homelab_autoscaler.sandbox import resources
 
 pytestmark = pytest.mark.faults
 
@@ -128,3 +132,34 @@ def test_a_namespace_deleted_before_its_machines_are_off_goes_when_they_are_swit
     cluster.in_loop(lambda: cluster.at("m").press_button() and None)
     cluster.until("all is gone", lambda: cluster.slot() is None and cluster.claims() == [])
     assert (cluster.commands(), cluster.power()) == (["on", "off"], "off"), "the second one is the hand's"
+
+
+def test_whatever_is_taken_away_first_the_machines_that_are_still_on_can_be_listed(cluster):
+    """Slots, then their namespace, then the kinds: what is left is read, down to the labels of the nodes."""
+    for name in ("on", "silent", "off"):
+        cluster.machine(name)
+    claims = {name: cluster.ready(name) for name in ("on", "silent", "off")}
+    cluster.unclaim(claims["off"])
+    cluster.until("off", lambda: at_rest(cluster, "off"))
+    cluster.behave("silent", kubelet_hung=True)
+    cluster.run(120)
+    assert listed(cluster) == {"node-on": "on", "node-silent": "maybe"}
+    cluster.kill()
+    cluster.in_loop(lambda: at_once(cluster.plane.server.local().delete("/api/v1/namespaces/lab")))
+    assert listed(cluster) == {"node-on": "on", "node-silent": "maybe"}
+    for kind in (Group, Node, NodeClaim):
+        for found in cluster.client.list(kind, "lab").items:
+            cluster.client.patch(kind, found.name, "lab", MergePatch({"metadata": {"finalizers": None}}))
+    cluster.run(30)
+    assert cluster.slot("on") is None
+    assert listed(cluster) == {"node-on": "on", "node-silent": "maybe"}
+    for kind in (Group, Node, NodeClaim, NodeReclaim):
+        target = resources.path(resources.CRDS, name=f"{kind.resource.plural}.{names.GROUP}")
+        cluster.in_loop(lambda target=target: at_once(cluster.plane.server.local().delete(target)))
+    cluster.run(30)
+    assert listed(cluster) == {"node-on": "on", "node-silent": "maybe"}
+
+
+def listed(cluster):
+    """What `homelab-autoscaler status --on` prints."""
+    return {machine.node: machine.power for machine in still_on(take_what_is_left(cluster.client, "lab"))}

@@ -241,6 +241,17 @@ def test_a_slots_claim_ends_with_it(cluster):
     assert commands_of_jobs(cluster) == ["on", "off"]
 
 
+def test_a_deleted_slot_whose_machine_is_on_for_nobody_goes_when_it_is_off(cluster):
+    cluster.machine(on=True, boot_seconds=10)
+    cluster.until("on", lambda: cluster.slot().status.power_state == "on")
+    cluster.client.delete(Node, "m", "lab")
+    cluster.until("told", lambda: cluster.commands() == ["off"], within=30)
+    assert cluster.slot() is not None
+    cluster.until("the slot is gone", lambda: cluster.slot() is None)
+    assert cluster.power() == "off"
+    assert cluster.commands() == ["off"]
+
+
 @pytest.mark.parametrize("held", [False, True])
 def test_a_slots_finalizer_is_there_from_its_first_pass_and_keeps_it_while_its_machine_is_ours(cluster, held):
     cluster.machine()
@@ -363,7 +374,7 @@ def test_a_claim_that_ends_while_another_one_lives_is_no_news_of_the_slot(cluste
 
 
 def test_ends_that_nobody_digested_are_digested_in_their_order_before_the_next_number(cluster):
-    """The operator was away when three boots had failed; the next claim counts all of them."""
+    """The operator was away when three boots failed; the next claim, whose pass comes first, counts all of them."""
     cluster.machine()
     cluster.run(1)
     cluster.kill()
@@ -373,7 +384,7 @@ def test_ends_that_nobody_digested_are_digested_in_their_order_before_the_next_n
         stamp = ended.isoformat().replace("+00:00", "Z")
         status = {"phase": "failed", "reason": "StartupJobFailed", "attempt": number, "finishedAt": stamp}
         cluster.client.patch(NodeClaim, body.name, "lab", MergePatch({"status": status}), subresource="status")
-    claim = cluster.claim_by_hand("next", call="IncreaseSize")
+    claim = cluster.claim_by_hand("a-next", call="IncreaseSize")
     cluster.start()
     cluster.until("counted", lambda: cluster.fresh(claim).status.attempt)
     assert cluster.fresh(claim).status.attempt == 4

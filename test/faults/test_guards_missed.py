@@ -9,16 +9,19 @@ from lab.run import CANARY
 from lab.stories import STORIES
 from virtual.telling import VirtualWorld
 
-from homelab_api.core import CoreNode
+from homelab_api.core import CoreNode, Job
 from homelab_autoscaler.claim.recorder import ClaimRecorder
 from homelab_autoscaler.controllers import claim as claim_controller
 from homelab_autoscaler.controllers.slot import SlotReconciler
 from homelab_autoscaler.lifecycle import boot as boot_operation
+from homelab_autoscaler.lifecycle.jobs import Jobs
 from homelab_autoscaler.lifecycle.node_marks import NodeMarks
+from homelab_autoscaler.runtime import JsonPatch
 
 pytestmark = pytest.mark.faults
 
 JOB_CREATED = Place("POST jobs")
+RELEASE = {"op": "replace", "path": "/spec/suspend", "value": False}
 
 
 def story(name):
@@ -47,6 +50,15 @@ def test_a_claim_that_completes_before_its_machine_is_off(monkeypatch):
 def test_a_node_that_is_deleted_by_its_name(monkeypatch):
     monkeypatch.setattr(NodeMarks, "delete", lambda self, node: self._client.delete(CoreNode, node.name))
     assert "S4" in violations("shutdown")
+
+
+def test_a_release_that_compares_too_little(monkeypatch):
+    def release(self, job):
+        self._client.patch(Job, job.name, job.namespace, JsonPatch([RELEASE]))
+        return True
+
+    monkeypatch.setattr(Jobs, "release", release)
+    assert "S4" in violations("boot")
 
 
 def test_a_streak_that_has_no_bound(monkeypatch):

@@ -217,6 +217,18 @@ def test_a_pool_that_changes_its_time_limit_does_not_change_the_claims_that_are_
     assert claim.spec.deadline_at <= ended.finished_at <= claim.spec.deadline_at + timedelta(seconds=2)
 
 
+def test_a_boot_that_uses_up_each_of_its_waits_one_after_the_other_is_in_time(cluster):
+    """Its Job takes five minutes, its node registers a minute and a half later and is ready four minutes after that."""
+    taint = {"key": "node.cilium.io/agent-not-ready", "effect": "NoExecute"}
+    cluster.machine(boot_seconds=380.0, startup_taints=(taint,), startup_taints_clear=235.0)
+    cluster.script("on", "m", seconds=296)
+    claim = cluster.claim()
+    assert claim.spec.deadline_at - claim.spec.requested_at == timedelta(minutes=12, seconds=10)
+    took = cluster.until("ready", lambda: cluster.phase(claim) == "ready", within=730)
+    assert took > 610
+    assert commands_of_jobs(cluster) == ["on"]
+
+
 @pytest.mark.parametrize("phase", ["pending", "booting"])
 def test_an_overdue_claim_fails_and_a_machine_that_comes_late_is_switched_off(cluster, phase):
     cluster.machine(boot_seconds=600 if phase == "booting" else 60)

@@ -61,6 +61,33 @@ def test_a_running_operation_has_the_lock_in_four_annotations_and_nobody_sees_it
     assert lock_of(cluster) == {}
 
 
+@pytest.mark.parametrize("kind", ["scale-up", "scale-down"])
+def test_a_successor_takes_the_lock_of_what_it_finds_running_and_keeps_it(cluster, kind):
+    """Else the lock of the process before would run out while the operation goes on."""
+    cluster.group(maxNodeProvisionTime="30m")
+    slow = {"image": "power", "timeoutSeconds": 900}
+    cluster.machine(
+        slot={f"{word}PodSpec": {**slow, "command": [to, "m"]} for word, to in (("startup", "on"), ("shutdown", "off"))}
+    )
+    claim = cluster.ready() if kind == "scale-down" else cluster.claim()
+    cluster.script("on" if kind == "scale-up" else "off", "m", seconds=800)
+    if kind == "scale-down":
+        cluster.behave("m", power_off="lie")
+        cluster.unclaim(claim)
+    cluster.until("it runs", lambda: any(job.status.start_time and not job.finished for job in cluster.jobs()))
+    cluster.run(100)
+    cluster.restart()
+    cluster.run(1)
+    for _ in range(60):
+        held = lock_of(cluster)
+        assert (held["operation-lock"], held["lock-owner"]) == (kind, "manager-2/2")
+        assert cluster.clock.now() < datetime.fromisoformat(held["lock-timestamp"]) + timedelta(seconds=300)
+        cluster.run(10)
+    if kind == "scale-up":
+        ended(cluster, claim, "ready")
+        assert lock_of(cluster) == {}
+
+
 @pytest.mark.parametrize(
     ("kind", "end"),
     [
@@ -131,6 +158,19 @@ def test_a_refused_operation_leaves_nothing_behind_is_not_lost_and_asks_again_wh
         ended(cluster, claim, "ready")
     else:
         cluster.until("off", lambda: at_rest(cluster))
+
+
+def test_a_machine_that_is_on_already_waits_for_the_lock_and_says_so(cluster):
+    cluster.machine(on=True, boot_seconds=10)
+    cluster.until("on", lambda: cluster.slot().status.power_state == "on")
+    claim = cluster.claim()
+    cluster.run(200)
+    lock(cluster, "scale-down", 300)
+    cluster.run(290)
+    assert cluster.phase(claim) == "pending"
+    assert ("m", "Normal", "ScaleUpDeferred") in {(entry.name, entry.type, entry.reason) for entry in cluster.said}
+    cluster.until("ready", lambda: cluster.phase(claim) == "ready", within=60)
+    assert commands_of_jobs(cluster) == []
 
 
 def test_a_lock_that_nothing_stands_behind_is_taken_away_when_it_has_run_out(cluster):

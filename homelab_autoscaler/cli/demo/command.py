@@ -20,7 +20,7 @@ def demo(
     time_factor: Annotated[
         float, typer.Option(min=1, max=200, help="Divide every wait of the model and of the simulation by this.")
     ] = DEFAULT_FACTOR,
-    real_time: Annotated[bool, typer.Option("--real-time", help="With the true waits: about a quarter of an hour.")] = (
+    real_time: Annotated[bool, typer.Option("--real-time", help="With the true waits: six minutes or seven.")] = (
         False
     ),
     kills: Annotated[

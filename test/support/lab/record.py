@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from homelab_api.core import CoreNode, Job, Lease, Pod
 from homelab_api.meta import JsonObject, KubeObject, ResourceInfo
 from homelab_api.v2alpha1 import Group, Node, NodeClaim, NodeReclaim
-from homelab_autoscaler.runtime import NotFoundError, SystemClock
-from homelab_autoscaler.runtime.cache.listwatch import ApiListWatch, ListPage
+from homelab_autoscaler.runtime import NotFoundError, SystemClock, TooManyRequestsError
+from homelab_autoscaler.runtime.cache.listwatch import ApiListWatch, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,11 +195,15 @@ class Recorder:
             record.add(lambda: change_of(write), moves=kind not in _WORDS)
 
 
-def _first_list(source: ApiListWatch, patience: int = 600) -> ListPage:
-    """The first page, as soon as a kind that was just defined is served."""
+def _watch_from_now(source: ApiListWatch, patience: int = 600) -> Watch:
+    """A watch from the present on, as soon as a kind that was just defined is served.
+
+    A real server answers 404 at first, then lists and still refuses watches while its cache of the kind fills.
+    """
     for _ in range(patience):
-        with contextlib.suppress(NotFoundError):
-            return source.list(resource_version="", limit=1, continue_token="")
+        with contextlib.suppress(NotFoundError, TooManyRequestsError):
+            start = source.list(resource_version="", limit=1, continue_token="")
+            return source.watch(resource_version=start.resource_version, timeout_seconds=86400, initial_events=False)
         SystemClock().sleep(0.05)
     raise AssertionError("a kind of ours is not served")
 
@@ -212,8 +216,7 @@ class WatchedChanges:
         self._watches = []
         for kind in (Node, NodeClaim, NodeReclaim, Group, CoreNode, Job, Pod, Lease, RawEvent):
             source = ApiListWatch(client.transport, SystemClock(), kind.resource)
-            start = _first_list(source)
-            watch = source.watch(resource_version=start.resource_version, timeout_seconds=86400, initial_events=False)
+            watch = _watch_from_now(source)
             self._watches.append(watch)
             word = KINDS[kind.resource.group, kind.resource.plural]
             threading.Thread(target=self._follow, args=(word, watch), name=f"record-{word}", daemon=True).start()

@@ -205,6 +205,7 @@ def everything_is_over(pool: Pool, machine: str) -> None:
     pool.until("no unfinished Job", lambda: all(job.finished for job in pool.jobs()))
     pool.until("no node object", lambda: pool.node(f"node-{machine}") is None)
     if pool.slot_or_none(machine) is None:
+        pool.until("its Jobs were collected", lambda: not pool.jobs())
         return
     pool.until("the slot reports off", lambda: pool.slot(machine).status.phase == "off")
     pool.until("no lock", lambda: not [key for key in pool.slot(machine).metadata.annotations if "/lock" in key])

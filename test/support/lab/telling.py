@@ -39,7 +39,7 @@ def tell(world: World, story: Story, fault: Fault | None = None, at: int | Place
         AssertionError: what came before the story did not end.
     """
     began = time.monotonic()
-    pool = world.pool(settings=world.settings.model_copy(update=story.settings))
+    pool = world.pool(settings=world.settings.model_copy(update=story.settings), recorded=True)
     record, names = world.recorder.open(pool.namespace), Names(pool.namespace)
     machine = world.machine(pool, slot=story.slot, **story.machine)
     lives = [

@@ -68,6 +68,8 @@ def quick_settings() -> Settings:
                 "deadline_slack": 60.0,
                 "off_settle": 30.0,
                 "lease_silence": 4.0,
+                # Longer than any story: what a busy machine takes longer over must not be collected meanwhile.
+                "claim_ttl": 900.0,
             }
         )
     )
@@ -139,9 +141,20 @@ class World:
         secret = {"metadata": {"name": "bmc", "namespace": namespace}, "data": data}
         self.client.create_json(Secret, secret, namespace)
 
-    def pool(self, *, settings: Settings | None = None, group: JsonObject | None = None) -> Pool:
-        """A namespace with a group."""
+    def pool(
+        self, *, settings: Settings | None = None, group: JsonObject | None = None, recorded: bool = False
+    ) -> Pool:
+        """A namespace with a group.
+
+        Args:
+            settings: of its managers.
+            group: what its group declares.
+            recorded: what happens in it is recorded from its first object on. A watch tells of an object some time
+                after it was made: of a record that was opened later, nobody could say whether it has the group.
+        """
         namespace = f"lab-{next(self._numbers)}"
+        if recorded:
+            self.recorder.open(namespace)
         self.client.create(Namespace.from_json({"metadata": {"name": namespace}}))
         self.give_secret(namespace)
         pool = Pool(self.kubeconfig, namespace, settings or self.settings)

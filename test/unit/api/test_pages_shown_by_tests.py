@@ -1,8 +1,9 @@
 """Pages of docs/ that promise a test for each of their rows: the tests exist, and nothing is said twice.
 
-The pages are docs/field-reports.md and every docs/behaviour-*.md. In a table of theirs the first column is what is
-promised and the last one, `Shown by`, names the test as `path::test` or `path::Class::test`; several tests are parted
-by commas. That a test notices when its row is broken is for its reader to judge; here is only what can be checked.
+The pages are docs/faults.md, docs/field-reports.md and every docs/behaviour-*.md. In a table of theirs the first
+column is what is promised and the last one, `Shown by`, names the test as `path::test` or `path::Class::test`; several
+tests are parted by commas. That a test notices when its row is broken is for its reader to judge; here is only what can
+be checked.
 """
 
 import ast
@@ -15,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 FIELD_REPORTS = DOCS / "field-reports.md"
-PAGES = [FIELD_REPORTS, *sorted(DOCS.glob("behaviour-*.md"))]
+PAGES = [DOCS / "faults.md", FIELD_REPORTS, *sorted(DOCS.glob("behaviour-*.md"))]
 SHOWN = "Shown by"
 NAMED = re.compile(r"`([^`]+\.py)::([^`]+)`")
 

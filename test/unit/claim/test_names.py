@@ -21,8 +21,10 @@ def test_a_claim_name_repeats_for_the_same_digest_and_changes_with_slot_or_diges
     assert names.claim_name("worker-01", "another-uid", "a") != first
 
 
-def test_a_short_text_stays_as_it_is():
+def test_a_text_that_fits_stays_as_it_is_and_one_letter_more_is_cut():
     assert names.shortened("worker-01", UID, 63) == "worker-01"
+    assert names.shortened("x" * 63, UID, 63) == "x" * 63
+    assert names.shortened("x" * 64, UID, 63) == "x" * 54 + "-3f0c9a52"
 
 
 def test_a_long_text_is_cut_and_ends_with_eight_hex_digits_of_the_uid():

@@ -20,7 +20,7 @@ def last(make, attempt, streak=None, **fields):
 
 @pytest.mark.parametrize(
     ("attempt", "streak", "expected"),
-    [(1, -60, 2), (2, -60, 3), (3, -60, 4), (3, None, 1), (7, None, 1), (3, -1801, 1), (2, -90000, 3)],
+    [(1, -60, 2), (2, -60, 3), (3, -60, 4), (1, None, 1), (2, None, 1), (7, None, 1), (3, -1801, 1), (2, -90000, 3)],
 )
 def test_a_streak_counts_on_until_it_ends_or_rests(make, attempt, streak, expected):
     assert seed_attempt(last(make, attempt, streak), Call.INCREASE_SIZE, make.now, SETTINGS) == expected

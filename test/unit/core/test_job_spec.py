@@ -39,6 +39,16 @@ def test_its_pod_is_restricted_and_carries_no_token(make):
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
 
 
+def test_its_environment_is_what_the_slot_declares_and_its_context_alone(make, monkeypatch):
+    for name in ("HTTPS_PROXY", "NO_PROXY", "KUBECONFIG"):
+        monkeypatch.setenv(name, "the manager's")
+    pod = build(make)["spec"]["template"]["spec"]
+    declared = [entry["name"] for entry in pod["containers"][0]["env"]]
+    context = ["HOMELAB_SLOT", "HOMELAB_NODE", "HOMELAB_OPERATION", "HOMELAB_CLAIM", "JOB_NAME"]
+    assert declared == ["MAC", *context]
+    assert pod["enableServiceLinks"] is False
+
+
 def test_it_never_runs_on_a_machine_of_a_pool_and_is_not_evicted_for_one(make):
     template = build(make)["spec"]["template"]
     terms = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

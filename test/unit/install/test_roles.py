@@ -184,3 +184,34 @@ def test_admission_is_asked_about_our_kinds_alone_never_for_deletes_and_statuses
 def test_the_default_install_declares_no_pool():
     kinds = {body["kind"] for body in objects("manager", "rbac", "pool", "webhook", "grpc", "network-policy")}
     assert not kinds & {"Group", "Node", "NodeClaim"}
+
+
+def test_nobody_reaches_lifecycle_jobs_and_they_reach_no_credentials_of_the_place_they_run_in():
+    policy = named("NetworkPolicy", "homelab-autoscaler-jobs", "pool")["spec"]
+    assert policy["podSelector"] == {}
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert "ingress" not in policy
+    blocks = [peer["ipBlock"] for rule in policy["egress"] for peer in rule.get("to", [])]
+    assert all("169.254.0.0/16" in block["except"] for block in blocks)
+
+
+def test_the_provider_is_reached_by_the_autoscaler_alone():
+    policy = named("NetworkPolicy", MANAGER, "network-policy")["spec"]
+    chosen = deployment()["spec"]["selector"]["matchLabels"]
+    assert policy["podSelector"]["matchLabels"].items() <= chosen.items()
+    (grpc,) = [rule for rule in policy["ingress"] if rule["ports"][0]["port"] == "grpc"]
+    assert grpc["from"]
+    assert all("cluster-autoscaler" in json.dumps(peer["podSelector"]) for peer in grpc["from"])
+    assert not [rule for rule in policy["ingress"] if {"metrics", "health"} & {port["port"] for port in rule["ports"]}]
+    assert not [flag for flag in container()["args"] if "insecure" in flag or "plaintext" in flag]
+
+
+def test_only_the_manager_and_admins_write_statuses_slots_and_their_locks():
+    writing = {"create", "update", "patch", "delete"}
+    slots = {"nodes", "nodes/status", "nodeclaims/status", "groups/status", "nodereclaims/status"}
+    writers = {
+        name
+        for name, rule in shipped_rules()
+        if names.GROUP in rule["apiGroups"] and slots & set(rule["resources"]) and writing & set(rule["verbs"])
+    }
+    assert writers == {f"{MANAGER}-pools", f"{MANAGER}-admin"}

@@ -97,11 +97,12 @@ def test_the_cheapest_slot_goes_first_and_among_equals_the_one_that_rested_longe
     used = {"lastClaim": {"name": "x", "uid": "x", "phase": "completed", "finishedAt": "2026-03-04T11:00:00Z"}}
     rested = {"lastClaim": {"name": "y", "uid": "y", "phase": "completed", "finishedAt": "2026-03-03T11:00:00Z"}}
     world.slot("dear", pricing={"hourlyRate": "0.50"})
-    world.slot("used", pricing={"hourlyRate": "0.05"}, status=used)
-    world.slot("rested", pricing={"hourlyRate": "0.05"}, status=rested)
-    world.slot("fresh", pricing={"hourlyRate": "0.05"})
+    # In the order of their names the one that was used last would be the first.
+    world.slot("a-used", pricing={"hourlyRate": "0.05"}, status=used)
+    world.slot("b-rested", pricing={"hourlyRate": "0.05"}, status=rested)
+    world.slot("c-fresh", pricing={"hourlyRate": "0.05"})
     order = [world.scaler.increase("lab", 1)[0].slot_name for _ in range(4)]
-    assert order == ["fresh", "rested", "used", "dear"]
+    assert order == ["c-fresh", "b-rested", "a-used", "dear"]
 
 
 def make_claimed(world, slot):

@@ -146,3 +146,15 @@ def test_two_claims_of_one_slot_are_one_machine_until_one_of_them_is_superseded(
     world.claim(slot, phase="booting")
     world.claim(slot, name="by-hand")
     assert sizes(world) == {"a": (0, 1, 1)}
+
+
+def test_refresh_changes_nothing_but_what_time_ends_however_often_it_is_called(world):
+    world.group("a")
+    first, _ = world.slots(2, "a")
+    world.claim(first, phase="ready")
+    never = sizes(world)
+    stored = [entry.to_json() for entry in world.claims().values()]
+    for _ in range(600):
+        world.pool.refresh()
+    assert sizes(world) == never
+    assert [entry.to_json() for entry in world.claims().values()] == stored

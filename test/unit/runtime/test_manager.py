@@ -270,6 +270,22 @@ def test_probes_answer_before_the_caches_are_synced_and_readiness_follows_them(s
     running.end()
 
 
+def test_a_manager_that_heard_nothing_of_a_kind_for_too_long_is_not_ready_until_it_hears_again(start):
+    manager = make(start, health_address="127.0.0.1:0")
+    clock = FakeClock()
+    manager.cache = Cache(None, clock, make_source=lambda kind, namespace: manager.source)
+    manager.cache.informer(CoreNode)
+    running = start(manager)
+    eventually(lambda: hasattr(manager, "health_server"))
+    url = f"http://127.0.0.1:{manager.health_server.port}/readyz/informers"
+    eventually(lambda: get(url)[0] == 200)
+    clock.step(manager.options.cache_max_silence + 1)
+    assert get(url)[0] == 500
+    manager.source.bookmark()
+    eventually(lambda: get(url)[0] == 200)
+    running.end()
+
+
 def test_metrics_have_their_known_names_from_the_start(start):
     manager = make(start, metrics_address="127.0.0.1:0")
 

@@ -89,17 +89,16 @@ def proxied(tmp_path):
 
     server = Listener(serve)
     asked = []
-    back = []
 
     def tunnel(connection):
         asked.append(head_of(connection).split()[1])
         upstream = socket.create_connection(("127.0.0.1", server.port))
-        back.append(threading.Thread(target=pipe, args=(upstream, connection)))
+        back = threading.Thread(target=pipe, args=(upstream, connection))
         connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        back[-1].start()
+        back.start()
         with upstream:
             pipe(connection, upstream)
-            back[-1].join(5)
+            back.join(5)
 
     proxy = Listener(tunnel)
     host = f"https://localhost:{server.port}"
