@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import orjson
 
-from homelab_autoscaler.runtime.cache.store import parse
 from homelab_autoscaler.runtime.client.paths import collection_path, with_query
 from homelab_autoscaler.runtime.client.transport import Reply
 from homelab_autoscaler.runtime.errors import from_reply
@@ -134,8 +133,8 @@ class _LineWatch(Watch):
     def __iter__(self) -> Iterator[WatchEvent]:
         for line in self._stream.lines():
             try:
-                item: object = parse(line)
-            except ValueError:
+                item = orjson.loads(line)
+            except orjson.JSONDecodeError:
                 yield WatchEvent("", {})
                 continue
             if isinstance(item, dict) and isinstance(item.get("object"), dict):

@@ -21,10 +21,11 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import orjson
 import structlog
 
 from homelab_autoscaler.runtime.cache.backoff import Backoff
-from homelab_autoscaler.runtime.cache.store import compact, is_older, object_key, parse, strip_managed_fields
+from homelab_autoscaler.runtime.cache.store import compact, is_older, object_key, strip_managed_fields
 from homelab_autoscaler.runtime.errors import (
     ApiError,
     BadRequestError,
@@ -403,7 +404,7 @@ class _Session:
             collected, self.collecting = self.collecting, None
             keys = list(collected)
             # Taken out one by one, so that the list and its copy in the store never exist side by side.
-            reflector.sink.replace(keys, (parse(collected.pop(key)) for key in keys), version)
+            reflector.sink.replace(keys, (orjson.loads(collected.pop(key)) for key in keys), version)
             reflector.rebase(version)
         else:
             reflector.check_not_ahead(version)

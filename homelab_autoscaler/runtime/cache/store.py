@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import orjson
-from pydantic_core import from_json
 
 from homelab_api.meta import JsonObject, KubeObject
 from homelab_autoscaler.runtime.cache.indexers import NAMESPACE_INDEX, Indexer, Indices
@@ -41,18 +40,6 @@ def strip_managed_fields(obj: JsonObject) -> JsonObject:
 def compact(obj: JsonObject) -> bytes:
     """An object as bytes of just their length: orjson hands out a buffer several times as large."""
     return memoryview(orjson.dumps(obj)).tobytes()
-
-
-def parse(raw: bytes) -> JsonObject:
-    """JSON whose model is kept. A third slower than orjson, but equal short strings become one.
-
-    Objects of a kind are alike: of what a model holds, up to a third are texts that others hold as well.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
-    found: JsonObject = from_json(raw, cache_strings="all")
-    return found
 
 
 class _Entry(Generic[T]):
@@ -246,7 +233,7 @@ class Store(Generic[T]):
         entry.model = model
 
     def _parse(self, entry: _Entry[T]) -> T:
-        return self.kind.from_json(parse(entry.raw)).slimmed()
+        return self.kind.from_json(orjson.loads(entry.raw)).slimmed()
 
 
 def is_older(version: str, than: str) -> bool:

@@ -656,15 +656,6 @@ def test_decoded_objects_are_bounded_and_the_rest_is_decoded_when_read(world):
     assert w.informer.lister.get("n0").name == "n0"
 
 
-def test_objects_share_the_short_texts_that_they_have_in_common(world):
-    w = world()
-    for number in range(2):
-        w.source.add(node(f"n{number}", labels={"rack": "in the cellar, left"}))
-    w.start()
-    first, second = w.informer.lister.list()
-    assert first.metadata.labels["rack"] is second.metadata.labels["rack"]
-
-
 def test_a_server_that_went_back_in_time_is_believed_after_a_list(world):
     w = world()
     w.listen()
