@@ -7,11 +7,12 @@ from watches; machines report their own power. Monitors and oracles read nothing
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from homelab_api.core import CoreNode, Job, Lease, Pod
@@ -21,7 +22,7 @@ from homelab_autoscaler.runtime import NotFoundError, SystemClock, TooManyReques
 from homelab_autoscaler.runtime.cache.listwatch import ApiListWatch, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from homelab_autoscaler.runtime import Client
     from homelab_autoscaler.sandbox.machines.ledger import LedgerEntry
@@ -140,7 +141,7 @@ class Record:
         """Everything so far, in the order in which it happened."""
         found = [entry() if callable(entry) else entry for entry in list(self._entries)]
         self._entries[: len(found)] = found
-        return sorted(found, key=lambda entry: entry.at)
+        return in_order(found)
 
     def changes(self) -> Iterator[Change]:
         return (entry for entry in self.entries() if isinstance(entry, Change))
@@ -156,6 +157,21 @@ class Record:
         return present
 
 
+def in_order(entries: Sequence[Entry]) -> list[Entry]:
+    """By time; changes by the server's revision, which is one row of numbers for all kinds.
+
+    A watch tells of a change some time after it was made, and each kind has a watch of its own: of two changes the
+    later one may be heard of first. Then the other had been made by that time, at the latest.
+    """
+    changes = sorted((entry for entry in entries if isinstance(entry, Change)), key=lambda change: -int(change.version))
+    put: list[Entry] = [entry for entry in entries if not isinstance(entry, Change)]
+    latest = None
+    for change in changes:
+        latest = change.at if latest is None else min(latest, change.at)
+        put.append(change if change.at == latest else replace(change, at=latest))
+    return sorted(put, key=lambda entry: (entry.at, int(entry.version) if isinstance(entry, Change) else math.inf))
+
+
 def change_of(write: Any) -> Change | None:
     """A line of the embedded server's write log; None for a kind that is not recorded."""
     kind = KINDS.get((write.group, write.resource))
@@ -167,10 +183,15 @@ def change_of(write: Any) -> Change | None:
 
 
 class Recorder:
-    """Hands what happens in a world to the records of its namespaces."""
+    """Hands what happens in a world to the records of its namespaces.
+
+    Attributes:
+        late: by how much later than it was made a change may be recorded.
+    """
 
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
+        self.late = timedelta()
 
     def open(self, namespace: str) -> Record:
         """The record of a namespace, from now on."""
@@ -213,6 +234,7 @@ class WatchedChanges:
 
     def __init__(self, client: Client, recorder: Recorder) -> None:
         self._recorder = recorder
+        recorder.late = timedelta(seconds=2)  # On a busy test machine.
         self._watches = []
         for kind in (Node, NodeClaim, NodeReclaim, Group, CoreNode, Job, Pod, Lease, RawEvent):
             source = ApiListWatch(client.transport, SystemClock(), kind.resource)

@@ -81,6 +81,7 @@ def tell(world: World, story: Story, fault: Fault | None = None, at: int | Place
         ended_at=ended_at,
         canary=CANARY,
         converged_within=timedelta(seconds=DEADLINE_SECONDS),
+        late=world.recorder.late,
     )
     return Run(
         outcome=None if failure else outcome(record, names),

@@ -68,6 +68,7 @@ def quick_settings() -> Settings:
                 "deadline_slack": 60.0,
                 "off_settle": 30.0,
                 "lease_silence": 4.0,
+                "job_failure_target_grace": 20.0,
                 # Longer than any story: what a busy machine takes longer over must not be collected meanwhile.
                 "claim_ttl": 900.0,
             }

@@ -49,6 +49,7 @@ class History:
         struck_at: when the fault happened; None if none did.
         ended_at: when the story was over; None if it did not end.
         converged_within: from the fault to the end (guarantee L5).
+        late: by how much later than it was made a change may be recorded.
         canary: a secret that must appear nowhere; "" for none.
     """
 
@@ -61,6 +62,7 @@ class History:
     ended_at: datetime | None = None
     canary: str = ""
     converged_within: timedelta = timedelta(minutes=45)
+    late: timedelta = timedelta()
 
 
 @dataclass

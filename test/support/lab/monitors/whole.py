@@ -43,7 +43,8 @@ class TargetIsClaims(Monitor):
 
     def end(self, stage: Stage) -> Iterator[str]:
         for read in stage.history.targets:
-            past = [(at, count, slots) for at, count, slots in self._counts if at <= read.at] or [(read.at, 0, 0)]
+            known_by = read.at + stage.history.late
+            past = [(at, count, slots) for at, count, slots in self._counts if at <= known_by] or [(read.at, 0, 0)]
             # What was written at the very instant of the answer came before or after it.
             recent = _since(past, read.at - (timedelta(microseconds=1) if read.settled else _VIEW_AGE))
             if read.target not in {count for _, count, _ in recent}:
