@@ -8,6 +8,7 @@ import typer
 
 from homelab_autoscaler.cli.app import single
 from homelab_autoscaler.cli.failure import UsageError
+from homelab_autoscaler.cli.heap import return_large_blocks
 from homelab_autoscaler.cli.logs import LogFormat, LogLevel, configure_logs
 from homelab_autoscaler.cli.run_manager import ElectionFlags, ManagerFlags, PortFlags, run
 from homelab_autoscaler.cli.run_webhook import AdmissionFlags
@@ -165,6 +166,7 @@ def manager(
     Exit codes: 0 after a stop that was asked for; 1 when it could not go on (API server silent, CRDs missing, port in
     use, lease lost); 2 for flags or a configuration that make no sense.
     """
+    return_large_blocks()
     configure_logs(log_level, log_format)
     if namespace and all_namespaces:
         raise UsageError("--namespace and --all-namespaces contradict each other: give one of them")

@@ -16,6 +16,7 @@ from homelab_autoscaler.controllers.observation import ObservationReconciler
 from homelab_autoscaler.controllers.operation import RETRY_FIRST, RETRY_LAST, OperationReconciler
 from homelab_autoscaler.controllers.slot import SlotReconciler
 from homelab_autoscaler.controllers.slot_conditions import SlotConditions
+from homelab_autoscaler.controllers.trim import trimmed_node
 from homelab_autoscaler.lifecycle.boot import Boot
 from homelab_autoscaler.lifecycle.drain import Drainer
 from homelab_autoscaler.lifecycle.gate import ReadinessGate
@@ -84,7 +85,7 @@ def _register_caches(manager: Manager, namespace: str | None) -> None:
     cache.informer(Group, namespace=namespace)
     cache.informer(NodeClaim, namespace=namespace, indexers={INDEX_SLOT: slot_of_claim})
     cache.informer(NodeReclaim, namespace=namespace)
-    cache.informer(CoreNode)
+    cache.informer(CoreNode, transform=trimmed_node)
     cache.informer(Job, namespace=namespace, indexers={INDEX_SLOT: slot_of_job})
 
 

@@ -226,9 +226,12 @@ def test_a_held_machine_is_left_to_its_owner(world, three_ready):
     assert not world.claims()["lab-0"].marked
 
 
-def test_a_machine_without_a_claim_is_success_with_nothing_done(world):
+@pytest.mark.parametrize("ended", [None, "failed", "completed"])
+def test_a_machine_without_a_claim_is_success_with_nothing_done(world, ended):
     world.group()
-    world.slots(1)
+    (slot,) = world.slots(1)
+    if ended:
+        world.claim(slot, phase=ended, reason="StartupJobFailed" if ended == "failed" else "NodeDeleted")
     world.node("lab-0", taints=[names.TAINT_TO_BE_DELETED])
     writes = list(world.store.writes)
     world.scaler.delete("lab", [NodeRef("lab-0", "")])

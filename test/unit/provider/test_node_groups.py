@@ -63,6 +63,7 @@ def test_observed_power_and_readiness_never_change_the_target(world):
     world.group()
     (slot,) = world.slots(1)
     world.claim(slot, phase="ready")
+    assert world.target() == 1, "without any node"
     for ready in ("True", "False", "Unknown"):
         world.node("lab-0", ready=ready)
         assert world.target() == 1
