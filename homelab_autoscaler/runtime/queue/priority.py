@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from homelab_autoscaler.runtime.queue.limiters import ExponentialLimiter, RateLimiter
 from homelab_autoscaler.runtime.queue.metrics import NoQueueMetrics, QueueMetrics
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from homelab_autoscaler.runtime.clock import Clock
 
 K = TypeVar("K", bound="Hashable")
+_FEW: Final = 64
+"""Times that no longer count and that are not worth a tidying."""
 
 
 class _Entry(Generic[K]):
@@ -215,6 +217,8 @@ class PriorityQueue(Generic[K]):
 
     def _make_wait(self, entry: _Entry[K]) -> None:
         assert entry.ready_at is not None
+        if len(self._waiting) > _FEW + 2 * len(self._entries):
+            self._tidy()
         item = (entry.ready_at, next(self._sequence), entry)
         heapq.heappush(self._waiting, item)
         if self._waiting[0] is item:
@@ -223,13 +227,21 @@ class PriorityQueue(Generic[K]):
             else:
                 self._wake_one()
 
+    def _tidy(self) -> None:
+        """Drop the times that no longer count: a key that is woken early leaves its later wake-up behind."""
+        self._waiting = [item for item in self._waiting if self._counts(item[0], item[2])]
+        heapq.heapify(self._waiting)
+
+    def _counts(self, ready_at: float, entry: _Entry[K]) -> bool:
+        return self._entries.get(entry.key) is entry and entry.ready_at == ready_at
+
     def _mature(self) -> None:
         if not self._waiting:
             return
         now = self._clock.monotonic()
         while self._waiting:
             ready_at, _, entry = self._waiting[0]
-            current = self._entries.get(entry.key) is entry and entry.ready_at == ready_at
+            current = self._counts(ready_at, entry)
             if current and ready_at > now:
                 return
             heapq.heappop(self._waiting)

@@ -203,3 +203,20 @@ def test_the_numbers_of_a_queue_are_told(clock):
     queue.add_after("a", 1)
     assert metrics.told == ["added", ("queued", 2.0), ("worked", 3.0), "retried", "added"]
     assert metrics.depths == {0: 0, 4: 0}
+
+
+def test_keys_that_are_woken_early_time_and_again_leave_nothing_behind(queue, clock):
+    def held():
+        return sum(len(value) for value in vars(queue).values() if isinstance(value, list | dict))
+
+    for turn in range(2000):
+        key = f"slot-{turn % 10}"
+        queue.add(key)
+        queue.get()
+        queue.add(key, after=1800.0)  # what a pass asks for that has nothing to do
+        queue.done(key)
+        clock.advance(0.01)
+    assert held() < 200
+    assert len(queue.delayed()) == 10
+    clock.advance(1800.0)
+    assert sorted(taken(queue)) == [f"slot-{number}" for number in range(10)]
