@@ -17,7 +17,7 @@ from homelab_autoscaler.runtime.handler import enqueue_mapped, enqueue_self
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from homelab_api.meta import KubeObject
+    from homelab_api.meta import JsonObject, KubeObject
     from homelab_autoscaler.controllers.assemble import AssemblyOptions
     from homelab_autoscaler.sandbox.apiserver.store import Store
     from homelab_autoscaler.settings import Settings
@@ -77,6 +77,12 @@ class Mirror:
     kind: type[KubeObject]
     objects: dict[tuple[str, str], Any] = field(default_factory=dict)
     indexers: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+    transform: Callable[[JsonObject], JsonObject] | None = None
+
+    def take(self, key: tuple[str, str], body: JsonObject) -> Any:
+        """Keep what the process keeps of an object."""
+        self.objects[key] = self.kind.from_json(self.transform(body) if self.transform else body)
+        return self.objects[key]
 
     def get(self, name: str, namespace: str | None = None) -> Any:
         return self.objects.get((namespace or "", name))
@@ -97,9 +103,12 @@ class Mirrors:
     def __init__(self) -> None:
         self.of = {kind: Mirror(kind) for kind in WATCHED}
 
-    def informer(self, kind: type[KubeObject], *, namespace: str | None = None, indexers: Any = None) -> Mirror:
+    def informer(
+        self, kind: type[KubeObject], *, namespace: str | None = None, indexers: Any = None, transform: Any = None
+    ) -> Mirror:
         del namespace
         self.of[kind].indexers.update(indexers or {})
+        self.of[kind].transform = transform or self.of[kind].transform
         return self.of[kind]
 
     def lister(self, kind: type[KubeObject]) -> Mirror:
@@ -229,8 +238,7 @@ class Operator:
                 known = mirror.objects.get(key)
                 if known is not None and known.metadata.resource_version == str(entry.revision):
                     continue
-                found = kind.from_json(entry.load())
-                mirror.objects[key] = found
+                found = mirror.take(key, entry.load())
                 self._tell(kind, CreateEvent(found) if known is None else UpdateEvent(known, found))
 
     def _tell(self, kind: type[KubeObject], event: Any) -> None:
