@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
+from pydantic import ValidationError
 
 from homelab_api import names
 from homelab_api.crd import definitions
+from homelab_api.v2alpha1 import Group
+from homelab_autoscaler.cli.connection import Context, Kubeconfig, Namespace, connected
+from homelab_autoscaler.cli.failure import UsageError
+from homelab_autoscaler.install.migrate import OLD_VERSION, migrated
 from homelab_autoscaler.install.roles import MANAGER, POOLS_NAMESPACE, Place, manager_roles, pool_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from homelab_api.meta import JsonObject
 
@@ -48,6 +56,84 @@ def rbac(
         "automountServiceAccountToken": False,
     }
     typer.echo(as_yaml([account, *manager_roles(place), *pool_roles(place)]), nl=False)
+
+
+Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help='YAML files, "-" for standard input.')]
+
+
+@app.command()
+def migrate(files: Files = None) -> None:
+    """Print Groups and Nodes of v1alpha1 as v2alpha1 has them, and on stderr what was left out or has to be looked at.
+
+    Documents of other kinds are not printed. Comments are lost.
+    """
+    new = []
+    for place, document in _documents(files or ["-"]):
+        if document.get("apiVersion") != OLD_VERSION:
+            continue
+        try:
+            result = migrated(document)
+        except ValueError as error:
+            raise UsageError(f"{place}: {error}") from error
+        new.append(result.body)
+        for note in result.notes:
+            typer.echo(f"{result.body['kind']} {result.body['metadata']['name']}: {note}", err=True)
+    if not new:
+        raise UsageError(f"no Group or Node of {OLD_VERSION} is in there: nothing to migrate")
+    typer.echo(as_yaml(new), nl=False)
+
+
+@app.command()
+def startup_taints(
+    files: Files = None, kubeconfig: Kubeconfig = None, context: Context = None, namespace: Namespace = None
+) -> None:
+    """Print Cluster Autoscaler's `--startup-taint` flags: one for each key in a Group's `nodeReadinessTaints`.
+
+    Without FILE the Groups of the cluster are read.
+    """
+    with ExitStack() as stack:
+        if files:
+            groups = list(_groups(files))
+        else:
+            client, where, _ = stack.enter_context(connected(kubeconfig, context, namespace))
+            groups = client.list(Group, where).items
+    if not groups:
+        raise UsageError("there is no Group whose readiness taints could be told")
+    for key in sorted({taint.key for group in groups for taint in group.spec.node_readiness_taints}):
+        typer.echo(f"--startup-taint={key}")
+
+
+def _groups(files: Iterable[str]) -> Iterator[Group]:
+    for place, document in _documents(files):
+        if (document.get("apiVersion"), document.get("kind")) == (Group.resource.api_version, Group.resource.kind):
+            try:
+                yield Group.from_json(document)
+            except ValidationError as error:
+                wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+                raise UsageError(f"{place}: {wrong}") from error
+
+
+def _documents(files: Iterable[str]) -> Iterator[tuple[str, JsonObject]]:
+    """The objects in YAML files, each with where it stands; a List is taken apart.
+
+    Raises:
+        UsageError: a file cannot be read, or is no YAML, or holds something that is no object.
+    """
+    for file in files:
+        try:
+            text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+            documents = list(yaml.safe_load_all(text))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise UsageError(f"{file} cannot be read: {error}") from error
+        for number, document in enumerate(documents, 1):
+            if document is None:
+                continue
+            place = f"{file}, document {number}"
+            items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
+            for item in [document] if items is None else items:
+                if not isinstance(item, dict):
+                    raise UsageError(f"{place} is no Kubernetes object: it has no fields")
+                yield place, item
 
 
 class _PlainDumper(yaml.SafeDumper):
