@@ -84,17 +84,17 @@ class Cache:
             kind: which objects.
             namespace: only of this namespace; None for all.
             indexers: added to the ones it has; the very same function under the same name is no second one.
-            transform: only by the first call.
+            transform: by whichever call has one, before the start.
 
         Raises:
-            ValueError: another index function has that name, or a transform came too late.
+            ValueError: another index function has that name, there is another transform, or it came after the start.
         """
         with self._lock:
             key = (kind, namespace)
             informer: Informer[T] | None = self._informers.get(key)
             if informer is not None:
                 if transform is not None:
-                    raise ValueError(f"the informer of {kind.resource.group_resource} exists: a transform is too late")
+                    informer.transform_by(transform)
                 known = informer.store.indexers()
                 informer.add_indexers({n: f for n, f in (indexers or {}).items() if known.get(n) is not f})
                 return informer

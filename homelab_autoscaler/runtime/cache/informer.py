@@ -159,6 +159,22 @@ class Informer(Generic[T]):
         with self._turn:
             return sum(registration.pending for registration in self._registrations)
 
+    def transform_by(self, transform: Transform) -> None:
+        """Pass every object through this function before it is read and kept.
+
+        Raises:
+            ValueError: it has another one, or has begun to keep objects.
+        """
+        with self._turn:
+            if self._transform is transform:
+                return
+            resource = self.kind.resource.group_resource
+            if self._transform is not None:
+                raise ValueError(f"the informer of {resource} has another transform")
+            if self._started.is_set():
+                raise ValueError(f"the informer of {resource} was started: a transform is too late")
+            self._transform = transform
+
     def add_indexers(self, indexers: Mapping[str, Indexer[T]]) -> None:
         """Add indexes, also over objects that are there. Raises ValueError for a name that is taken."""
         self.store.add_indexers(indexers)

@@ -613,8 +613,26 @@ def test_a_kind_has_one_informer_that_gathers_indexes(cache):
     assert set(one.store.indexers()) == {"node", "name"}
     with pytest.raises(ValueError, match="exists"):
         cache.informer(Pod, indexers={"node": lambda obj: []})
-    with pytest.raises(ValueError, match="too late"):
+
+
+def test_a_transform_is_given_by_whichever_call_has_one_and_before_the_start(cache):
+    def trim(obj):
+        return obj | {"metadata": obj["metadata"] | {"labels": {"trimmed": "yes"}}}
+
+    plain = cache.informer(Pod)
+    assert cache.informer(Pod, transform=trim) is cache.informer(Pod, transform=trim) is plain
+    with pytest.raises(ValueError, match="another transform"):
         cache.informer(Pod, transform=lambda obj: obj)
+    plain.upsert({"metadata": {"name": "p", "namespace": "x", "resourceVersion": "1"}})
+    assert plain.store.get("x/p").metadata.labels == {"trimmed": "yes"}
+
+
+def test_a_transform_that_comes_after_the_start_is_refused(world):
+    w = world()
+    w.start()
+    eventually(w.informer.has_synced)
+    with pytest.raises(ValueError, match="too late"):
+        w.informer.transform_by(lambda obj: obj)
 
 
 def test_informers_of_several_namespaces_are_told_apart(cache):
