@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from virtual.locks import lock
 from virtual.rest import at_rest, commands_of_jobs
 
 from homelab_api import names
@@ -12,17 +13,6 @@ from homelab_api.v2alpha1 import Call, Node, NodeClaim
 from homelab_autoscaler.runtime import MergePatch
 
 pytestmark = pytest.mark.faults
-
-
-def lock(cluster, owner="somebody/99", timeout=86400):
-    """Another operation owns the slot, for a long time."""
-    annotations = {
-        names.ANNOTATION_LOCK: "scale-up",
-        names.ANNOTATION_LOCK_OWNER: owner,
-        names.ANNOTATION_LOCK_TIMESTAMP: format_time(cluster.clock.now()),
-        names.ANNOTATION_LOCK_TIMEOUT: f"{timeout}",
-    }
-    cluster.client.patch(Node, "m", "lab", MergePatch({"metadata": {"annotations": annotations}}))
 
 
 def set_deadline(cluster, claim, after):
@@ -40,7 +30,7 @@ def spec_of(cluster, claim):
 def test_a_claim_by_hand_gets_no_time_of_asking_and_no_deadline_that_its_author_did_not_write(cluster):
     cluster.machine()
     cluster.run(1)
-    lock(cluster)
+    lock(cluster, "scale-up", 86400)
     claim = cluster.claim_by_hand("mine")
     cluster.run(3600)
     assert not {"requestedAt", "deadlineAt", "maxNodeProvisionTime"} & set(spec_of(cluster, claim))
@@ -52,7 +42,7 @@ def test_a_claim_by_hand_gets_no_time_of_asking_and_no_deadline_that_its_author_
 def test_a_claim_whose_boot_never_begins_ends_at_its_deadline_and_leaves_the_slot_free(cluster):
     cluster.machine()
     cluster.run(1)
-    lock(cluster, timeout=800)
+    lock(cluster, "scale-up", 800)
     claim = cluster.claim()
     cluster.run(cluster.settings.boot_budget - 1)
     assert cluster.phase(claim) == "pending"
@@ -73,7 +63,7 @@ def test_what_is_said_of_a_missing_deadline_is_taken_back_when_there_is_one_or_n
     cluster.machine()
     cluster.run(1)
     ready = cluster.claim_by_hand("ready", "a")
-    lock(cluster)
+    lock(cluster, "scale-up", 86400)
     claim = cluster.claim_by_hand("mine")
     cluster.run(60)
     assert cluster.condition(cluster.fresh(claim), "NoDeadline")

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from virtual.locks import lock
 from virtual.operator import Died
 from virtual.rest import at_rest, commands_of_jobs
 
@@ -14,16 +15,6 @@ from homelab_autoscaler.lifecycle import events
 from homelab_autoscaler.runtime import MergePatch
 
 pytestmark = pytest.mark.faults
-
-
-def lock(cluster, kind, timeout):
-    annotations = {
-        names.ANNOTATION_LOCK: kind,
-        names.ANNOTATION_LOCK_OWNER: "somebody/99",
-        names.ANNOTATION_LOCK_TIMESTAMP: format_time(cluster.clock.now()),
-        names.ANNOTATION_LOCK_TIMEOUT: f"{timeout}",
-    }
-    cluster.client.patch(Node, "m", "lab", MergePatch({"metadata": {"annotations": annotations}}))
 
 
 def press(cluster):

@@ -3,12 +3,12 @@
 from datetime import datetime, timedelta
 
 import pytest
+from virtual.locks import lock
 from virtual.rest import at_rest, commands_of_jobs
 from virtual.told import annotation, annotations, told, values, writes_of
 
 from homelab_api import names
 from homelab_api.core import CoreNode, Job
-from homelab_api.meta import format_time
 from homelab_api.v2alpha1 import Call, ClaimCondition, Node, NodeClaim
 from homelab_autoscaler.runtime import MergePatch
 
@@ -19,17 +19,6 @@ def lock_of(cluster):
     """The four annotations, by the last part of their names."""
     found = cluster.slot().metadata.annotations
     return {key.partition("/")[2]: value for key, value in found.items() if key.startswith("homelab-autoscaler.dev/")}
-
-
-def lock(cluster, kind, seconds, owner="somebody/99"):
-    """Somebody else's lock, who is not our predecessor."""
-    marks = {
-        names.ANNOTATION_LOCK: kind,
-        names.ANNOTATION_LOCK_OWNER: owner,
-        names.ANNOTATION_LOCK_TIMESTAMP: format_time(cluster.clock.now()),
-        names.ANNOTATION_LOCK_TIMEOUT: f"{seconds}",
-    }
-    cluster.client.patch(Node, "m", "lab", MergePatch({"metadata": {"annotations": marks}}))
 
 
 def ended(cluster, claim, *phases):

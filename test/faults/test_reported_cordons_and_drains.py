@@ -1,10 +1,10 @@
 """Cordons without an owner, locks without an operation, drains without an end: kinds lock, cordon, drain-pdb."""
 
 import pytest
+from virtual.locks import lock
 
 from homelab_api import names
 from homelab_api.core import CoreNode
-from homelab_api.meta import format_time
 from homelab_api.v2alpha1 import Node, SlotCondition
 from homelab_autoscaler.runtime import MergePatch
 from homelab_autoscaler.sandbox.apiserver import Fault
@@ -18,16 +18,6 @@ def uncordon(cluster):
     cluster.client.patch(CoreNode, "node-m", None, MergePatch({"spec": {"unschedulable": None}}))
 
 
-def lock(cluster, kind, owner, timeout=300):
-    annotations = {
-        names.ANNOTATION_LOCK: kind,
-        names.ANNOTATION_LOCK_OWNER: owner,
-        names.ANNOTATION_LOCK_TIMESTAMP: format_time(cluster.clock.now()),
-        names.ANNOTATION_LOCK_TIMEOUT: f"{timeout}",
-    }
-    cluster.client.patch(Node, "m", "lab", MergePatch({"metadata": {"annotations": annotations}}))
-
-
 def locked(cluster):
     return {key for key in cluster.slot().metadata.annotations if "lock" in key}
 
@@ -36,7 +26,7 @@ def locked(cluster):
 def test_a_lock_whose_owner_is_gone_is_taken_over_when_it_ends_and_not_before(cluster, kind):
     cluster.machine()
     cluster.run(1)
-    lock(cluster, kind, "somebody-else/99", 300)
+    lock(cluster, kind, 300)
     claim = cluster.claim()
     cluster.run(298)
     assert cluster.commands() == []
@@ -50,7 +40,7 @@ def test_a_lock_whose_owner_is_gone_is_taken_over_when_it_ends_and_not_before(cl
 def test_a_lock_of_the_leader_before_is_taken_over_at_once(cluster):
     cluster.machine()
     cluster.run(1)
-    lock(cluster, "scale-down", "manager-0/0")
+    lock(cluster, "scale-down", 300, "manager-0/0")
     cluster.claim()
     cluster.run(5)
     assert cluster.commands() == ["on"]

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from virtual.locks import lock
 from virtual.rest import at_rest, commands_of_jobs
 from virtual.told import OPERATOR, told, values, writes_of
 
@@ -202,13 +203,7 @@ def test_a_claim_that_ends_with_nobody_at_the_node_is_reported_by_the_pass_over_
     """No node object exists, so no event of one comes: the pass that reads the end is the only witness."""
     cluster.machine()
     cluster.run(1)
-    annotations = {
-        names.ANNOTATION_LOCK: "scale-up",
-        names.ANNOTATION_LOCK_OWNER: "somebody/9",
-        names.ANNOTATION_LOCK_TIMESTAMP: cluster.clock.now().isoformat(),
-        names.ANNOTATION_LOCK_TIMEOUT: "3600",
-    }
-    cluster.client.patch(Node, "m", "lab", MergePatch({"metadata": {"annotations": annotations}}))
+    lock(cluster, "scale-up", 3600, "somebody/9")
     deadline = cluster.clock.now() + timedelta(seconds=120)
     claim = cluster.claim_by_hand("mine", deadlineAt=deadline.isoformat().replace("+00:00", "Z"))
     cluster.run(60)

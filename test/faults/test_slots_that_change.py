@@ -4,6 +4,7 @@ On virtual time, with true numbers. Admission is not asked here: these are the r
 """
 
 import pytest
+from virtual.locks import lock
 from virtual.rest import at_rest, commands_of_jobs
 
 from homelab_api import names
@@ -212,13 +213,7 @@ def test_a_lock_that_another_manager_takes_in_a_long_gate_leads_to_no_second_com
     (claim,) = cluster.claims()
     cluster.until("booting", lambda: cluster.power() == "booting")
     cluster.run(200)
-    stolen = {
-        names.ANNOTATION_LOCK: "scale-down",
-        names.ANNOTATION_LOCK_OWNER: "other-1/9",
-        names.ANNOTATION_LOCK_TIMESTAMP: cluster.clock.now().isoformat(),
-        names.ANNOTATION_LOCK_TIMEOUT: "300",
-    }
-    cluster.client.patch(Node, "m", "lab", MergePatch({"metadata": {"annotations": stolen}}))
+    lock(cluster, "scale-down", 300, "other-1/9")
     cluster.run(100)
     assert cluster.slot().metadata.annotations[names.ANNOTATION_LOCK_OWNER] == "other-1/9", "not ours to renew"
     cluster.until("ready", lambda: cluster.phase(claim) == "ready")
