@@ -99,7 +99,10 @@ def startup_taints(
             groups = client.list(Group, where).items
     if not groups:
         raise UsageError("there is no Group whose readiness taints could be told")
-    for key in sorted({taint.key for group in groups for taint in group.spec.node_readiness_taints}):
+    keys = {taint.key for group in groups for taint in group.spec.node_readiness_taints}
+    if not keys:
+        typer.echo("no Group names a readiness taint: no flag is needed", err=True)
+    for key in sorted(keys):
         typer.echo(f"--startup-taint={key}")
 
 
